@@ -67,7 +67,6 @@ def test_sample_has_its_share_in_ranges_that_do_not_touch(size: int, share: floa
     ends = [place for each in ranges for place in each]
     assert ends == sorted(ends)
     assert (ends[0] >= log.start, ends[-1] <= log.end) == (True, True)
-    assert all(each.end == log.end or log.end - each.end >= LEAST_OFFSETS for each in ranges)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +75,8 @@ def test_sample_has_its_share_in_ranges_that_do_not_touch(size: int, share: floa
         ({"sample": "5"}, "sample '5' is not a share"),
         ({"sample": "0%"}, "is not a share"),
         ({"sample": "100%"}, "is not a share"),
-        ({"last": "many"}, "last 'many' is neither a duration"),
-        ({"last": "0"}, "is neither a duration"),
+        ({"last": "many"}, "last 'many' is not a duration"),
+        ({"last": "0"}, "last '0' is not a number"),
         ({"since": "latest"}, "since 'latest' is not a time"),
         ({"since": "yesterday"}, "since 'yesterday'"),
         ({"since": "1", "last": "2"}, "both set the beginning"),
@@ -85,7 +84,6 @@ def test_sample_has_its_share_in_ranges_that_do_not_touch(size: int, share: floa
             {"since": "2026-02-01", "until": "2026-01-31"},
             "--until .*2026-01-31T.*--since .*2026-02-01",
         ),
-        ({"last": "2", "until": "7"}, "ends with the log"),
         ({"until": "never"}, "until 'never'"),
     ],
 )

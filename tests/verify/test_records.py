@@ -15,7 +15,7 @@ from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
 from shoal_broker.storage.log import Log
-from tests.two_brokers import NOW_MS, TwoBrokers, batches_of
+from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import (
     Item,
     altered,
@@ -561,24 +561,6 @@ def test_verify_of_records_that_differ_throughout_lists_the_first(sides: Sides) 
     assert report.counts == {DifferenceKind.ALTERED: 2500}
     assert (len(report.differences), report.differences_omitted) == (100, 2400)
     assert report.records == 2500
-
-
-def test_verify_of_two_altered_records_behind_each_right_one_reads_both_sides_a_few_times(
-    sides: Sides, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shoal.verify.compare.MOST_AHEAD", 1024)
-    found = items(5001)
-    changed = [each._replace(value=b"%d" % at) if at % 3 else each for at, each in enumerate(found)]
-    for begin in range(0, len(found), 250):
-        part = found[begin : begin + 250]
-        sides.add(encode(part, base_offset=sides.end), part)
-    lay_out(sides.brokers, cut(changed, *[250] * 20))
-    report = sides.report(group="none")
-    assert report.counts == {DifferenceKind.ALTERED: 3334}
-    assert (report.records, report.not_mirrored) == (1667, None)
-    logs = [each.log("topic") for each in (sides.brokers.source, sides.brokers.destination)]
-    size = sum(len(batch.view) for log in logs for batch in batches_of(log))
-    assert report.bytes_read < 5 * size
 
 
 def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(

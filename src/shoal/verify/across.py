@@ -3,9 +3,8 @@ Extra records that another source has: they were sent to the wrong topic or part
 
 Java's producer 2.8.0 to 4.1.1 could do that (CVE-2026-35554), and MirrorMaker 2 writes by it. Each of the two
 copies shows half of the fault. After all partitions were compared, this module reads the extra records once
-more, and searches them in the other sources near their times: first in those whose copies lack records. The
-right copy may have them as well: the producer's buffer was sent twice, once for the batch that it held
-before.
+more, and searches them in the other sources near their times. The right copy may have them as well: the
+producer's buffer was sent twice, once for the batch that it held before.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple
 
 from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
@@ -26,7 +24,7 @@ from ..topic_partition import TopicPartition
 from .findings import Difference, DifferenceKind, Elsewhere, OffsetRange, Side
 from .locate import find_keys
 from .log import Log
-from .records import Key, Odd, keys_of
+from .records import Odd, keys_of
 from .report import PartitionReport
 
 __all__ = ["with_misrouted"]
@@ -37,14 +35,6 @@ _MOST_SEARCHES, _MOST_RECORDS, _BEHIND = 20, 20_000, 2_048
 
 _EXTRA = (DifferenceKind.EXTRA, DifferenceKind.ALTERED)
 _MISSING = (DifferenceKind.MISSING, DifferenceKind.ALTERED)
-
-
-class _Strange(NamedTuple):
-    """The records of a difference: their offsets by their keys, and their first and last time."""
-
-    offsets: dict[Key, int]
-    first_ms: int
-    last_ms: int
 
 
 def with_misrouted(
@@ -66,143 +56,115 @@ def with_misrouted(
         patience_s: How long to retry transient errors.
 
     """
+    search = _Search({each.source: each for each in reports}, source, destination, options, patience_s)
     extra = [
-        (index, number)
-        for index, report in enumerate(reports)
-        for number, each in enumerate(report.differences)
+        (report, each)
+        for report in reports
+        for each in report.differences
         if each.kind in _EXTRA and each.copy_of is None
     ]
-    clusters = {Side.SOURCE: source, Side.DESTINATION: destination}
-    search = _Search(reports, clusters, options, patience_s)
-    for place in extra[:_MOST_SEARCHES] if len(reports) > 1 else ():
+    for report, each in extra[:_MOST_SEARCHES] if len(reports) > 1 else ():
         with suppress(ShoalError):  # the report has the difference, without its other half
-            search.search(*place)
+            search.search(report, each)
     return [
         replace(
             report,
             differences=tuple(
-                replace(each, misrouted=search.halves.get((index, number)))
-                for number, each in enumerate(report.differences)
+                replace(each, misrouted=search.halves.get((report.source, each)))
+                for each in report.differences
             ),
         )
-        for index, report in enumerate(reports)
+        for report in reports
     ]
 
 
+@dataclass(slots=True)
 class _Search:
     """
     Searches the records of differences in other partitions.
 
     Attributes:
-        halves: The other halves of differences, by the indexes of report and difference.
+        reports: All partitions.
+        halves: The other halves of differences.
 
     """
 
-    def __init__(
-        self,
-        reports: Sequence[PartitionReport],
-        clusters: Mapping[Side, Cluster],
-        options: CopyOptions,
-        patience_s: float,
-    ) -> None:
-        self.halves: dict[tuple[int, int], Elsewhere] = {}
-        self._reports = reports
-        self._clusters = clusters
-        self._options = options
-        self._patience_s = patience_s
+    reports: Mapping[TopicPartition, PartitionReport]
+    source: Cluster
+    destination: Cluster
+    options: CopyOptions
+    patience_s: float
+    halves: dict[tuple[TopicPartition, Difference], Elsewhere] = field(default_factory=dict)
 
-    def search(self, own: int, number: int) -> None:
+    def search(self, report: PartitionReport, difference: Difference) -> None:
         """Search the records of a difference in the sources of the other partitions."""
-        strange = self._strange(own, self._reports[own].differences[number].destination)
-        if strange is None:
-            return
-        others = [each for each, report in enumerate(self._reports) if each != own and report.alignment]
-        lacking = [each for each in others if _lacks_any(self._reports[each])]
-        found = self._near(Side.SOURCE, lacking, strange) or self._near(
-            Side.SOURCE, set(others).difference(lacking), strange
-        )
+        with closing(
+            self._log(Side.DESTINATION, report.destination, difference.destination).records(
+                *difference.destination
+            )
+        ) as records:
+            strange = [Odd.of(each) for each in islice(records, _MOST_RECORDS)]
+        if any(each.timestamp < 0 or each.append_time is not None for each in strange):
+            return  # their times do not say where to look for them
+        others = [each for each, other in self.reports.items() if each != report.source and other.alignment]
+        found = self._near(others, strange) if strange and others else {}
         if found:
             most = max(found, key=lambda each: len(found[each]))
-            self._name(own, number, most, found[most], strange)
+            self._name(report, difference, self.reports[most], found[most])
 
-    def _strange(self, index: int, offsets: OffsetRange) -> _Strange | None:
-        """Return records of a copy; None if their times do not say where to look for them."""
-        log = self._log(Side.DESTINATION, index, offsets)
-        with closing(log.records(*offsets)) as records:
-            found = [Odd.of(each) for each in islice(records, _MOST_RECORDS)]
-        times = [each.timestamp for each in found]
-        if not found or min(times) < 0 or any(each.append_time is not None for each in found):
-            return None
-        keys = {key: each.offset for each in found for key in keys_of(each, Side.DESTINATION)}
-        return _Strange(keys, min(times), max(times))
-
-    def _name(self, own: int, number: int, other: int, there: Mapping[int, int], strange: _Strange) -> None:
-        """Name both halves of a fault: the other copy lacks the records, lags, or has them as well."""
-        report = self._reports[other]
+    def _name(
+        self,
+        report: PartitionReport,
+        difference: Difference,
+        right: PartitionReport,
+        there: Mapping[int, int],
+    ) -> None:
+        """Name both halves of a fault. The right copy may not have the records yet."""
         missing = {
-            index: lost
-            for index, each in enumerate(report.differences)
-            if (lost := [extra for offset, extra in there.items() if _is_missing(each, offset)])
+            each: lost
+            for each in right.differences
+            if each.kind in _MISSING
+            and (lost := [extra for at, extra in there.items() if at in range(*each.source)])
         }
-        behind = report.not_mirrored
-        is_missing: bool | None = True
-        if not missing and not (behind and max(there) >= behind.start):
-            # A copy need not have them: an earlier comparison may have reported that they are missing.
-            is_missing = False if self._near(Side.DESTINATION, [other], strange) else None
-        self.halves[own, number] = Elsewhere(
-            Side.SOURCE, str(report.source), _range(there), len(there), is_missing
+        is_behind = right.not_mirrored is not None and max(there) >= right.not_mirrored.start
+        self.halves[report.source, difference] = Elsewhere(
+            Side.SOURCE, str(right.source), _range(there), len(there), bool(missing) or is_behind
         )
-        name = str(self._reports[own].destination)
-        for index, lost in missing.items():
-            half = Elsewhere(Side.DESTINATION, name, _range(lost), len(lost))
-            self.halves.setdefault((other, index), half)
+        for each, lost in missing.items():
+            half = Elsewhere(Side.DESTINATION, str(report.destination), _range(lost), len(lost))
+            self.halves.setdefault((right.source, each), half)
 
-    def _near(self, side: Side, reports: Collection[int], strange: _Strange) -> dict[int, dict[int, int]]:
-        """Return the offsets of likes near their times, and those of the records, by report."""
-        cluster, partitions = self._clusters[side], {self._partition(side, each): each for each in reports}
-        cluster.refresh({partition.topic for partition in partitions})
+    def _near(
+        self, partitions: Collection[TopicPartition], strange: Sequence[Odd]
+    ) -> dict[TopicPartition, dict[int, int]]:
+        """Return the source offsets of likes near their times, and those of the records, by partition."""
+        keys = {key: each.offset for each in strange for key in keys_of(each, Side.DESTINATION)}
+        times = [each.timestamp for each in strange]
+        self.source.refresh({each.topic for each in partitions})
         first, behind, ends = (
-            ask_offsets(cluster, partitions, time, self._patience_s, self._level(side))
-            for time in (strange.first_ms, strange.last_ms + 1, LATEST)
+            ask_offsets(self.source, partitions, time, self.patience_s, self.source.config.isolation_level)
+            for time in (min(times), max(times) + 1, LATEST)
         )
-        found: dict[int, dict[int, int]] = {}
-        for partition, index in partitions.items():
-            start, until, end = first[partition], behind[partition], ends[partition]
+        found: dict[TopicPartition, dict[int, int]] = {}
+        for each in partitions:
+            start, until, end = first[each], behind[each], ends[each]
             # A reader would wait for records behind the end of the log.
             if isinstance(start, int) and isinstance(end, int) and 0 <= start < end:
                 until = until if isinstance(until, int) and until >= 0 else start
-                until = max(start, min(until, start + _MOST_RECORDS)) + len(strange.offsets) + _BEHIND
+                until = max(start, min(until, start + _MOST_RECORDS)) + len(strange) + _BEHIND
                 offsets = OffsetRange(start, min(end, until))
-                likes = find_keys(self._log(side, index, offsets), offsets, strange.offsets)
+                likes = find_keys(self._log(Side.SOURCE, each, offsets), offsets, keys)
                 if likes:
-                    found[index] = {
-                        each: strange.offsets[key] for key, places in likes.items() for each in places
-                    }
+                    found[each] = {at: keys[key] for key, places in likes.items() for at in places}
         return found
 
-    def _log(self, side: Side, index: int, offsets: OffsetRange) -> Log:
-        cluster, partition = self._clusters[side], self._partition(side, index)
-        if partition.topic not in cluster.metadata.topics:
+    def _log(self, side: Side, partition: TopicPartition, offsets: OffsetRange) -> Log:
+        cluster, level = self.source, self.source.config.isolation_level
+        if side is Side.DESTINATION:
+            cluster, level = self.destination, IsolationLevel.READ_COMMITTED
             cluster.refresh([partition.topic])
-        rest = offsets, self._patience_s, threading.Event(), self._options
-        return Log(side, cluster, partition, self._level(side), *rest)
-
-    def _partition(self, side: Side, index: int) -> TopicPartition:
-        report = self._reports[index]
-        return report.source if side is Side.SOURCE else report.destination
-
-    def _level(self, side: Side) -> IsolationLevel:
-        is_source = side is Side.SOURCE
-        return self._clusters[side].config.isolation_level if is_source else IsolationLevel.READ_COMMITTED
-
-
-def _lacks_any(report: PartitionReport) -> bool:
-    """Whether the copy of a partition lacks records, or does not have all yet."""
-    return bool(report.not_mirrored) or any(each.kind in _MISSING for each in report.differences)
-
-
-def _is_missing(difference: Difference, offset: int) -> bool:
-    return difference.kind in _MISSING and difference.source.start <= offset < difference.source.end
+        stop = threading.Event()
+        return Log(side, cluster, partition, level, offsets, self.patience_s, stop, self.options)
 
 
 def _range(offsets: Collection[int]) -> OffsetRange:

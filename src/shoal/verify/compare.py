@@ -1,5 +1,5 @@
 """
-Step through both sides, and collect the slots in which they are not the same. No I/O.
+Step through both sides, and collect the slots in which they are not the same.
 
 Equal rows of bytes step over many batches at once. If rows differ, one batch of each side is decoded, and the
 records are compared in step. If two records differ, both sides look ahead for the nearest place at which
@@ -10,16 +10,14 @@ what became of its records, over all slots together.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from .errors import DamagedLog
-from .findings import OffsetRange
+from .findings import OffsetRange, Place
+from .locate import find_again
 from .log import ROW_BYTES, Log, LogRecord, Run
 from .records import Odd, are_same
-from .slots import MOST_KEPT, Compared, Place, Slot, likes_of, places_of
+from .slots import Compared, Slot, common, gaps_of
 
 __all__ = ["MOST_AHEAD", "Cursor", "compare"]
 
@@ -30,18 +28,14 @@ MOST_AHEAD, _MOST_AHEAD_BYTES = 65_536, 16 * 1024 * 1024
 #: The first window of this search; each following one is larger by a factor.
 _FIRST_WINDOW, _WINDOW_FACTOR = 32, 4
 
-#: In a larger window, a run that one side alone has is searched first: that hashes no record.
-_LARGE_WINDOW = 2_048
+#: The records behind those that the copy's last ones may stand for, which are lag: the first are enough.
+_MOST_LAG = 1_024
 
-#: The number of equal records in a row that show that both sides are in step again.
-_IN_A_ROW = 3
+#: The number of common records that show that both sides are in step again.
+_IN_COMMON = 3
 
 #: A place behind all offsets.
 _END = 2**63 - 1
-
-
-#: Finds places from which on both sides agree again, from their next records on, however far the first is.
-FindFar: TypeAlias = Callable[[Sequence[LogRecord], Sequence[LogRecord], Place], Sequence[Place]]
 
 
 class Cursor:
@@ -49,6 +43,7 @@ class Cursor:
     A place in one side: batches as rows lie behind it, or records of decoded batches.
 
     Attributes:
+        log: The log of the side.
         records: Decoded records; those from :attr:`index` on lie behind the place.
         place: The offset behind the last record that was taken.
         damage: The damage at which the log ends, if it cannot be read to its end.
@@ -60,7 +55,7 @@ class Cursor:
         self.index = 0
         self.place = offsets.start
         self.damage: DamagedLog | None = None
-        self._log = log
+        self.log = log
         self._end = offsets.end
         self._runs = log.runs(*offsets)
         self._run: Run | None = None
@@ -137,27 +132,25 @@ class Cursor:
             return []
         gap = self._gap_behind + (run.gap if run.at == 0 else 0)
         begin, end = run.offset, run.next_batch().header.next_offset
-        found = self._log.decoded(run, gap, self._end)
+        found = self.log.decoded(run, gap, self._end)
         run.take(1)
         last = found[-1].offset + found[-1].records if found else begin
         self._gap_behind = max(0, min(end, self._end) - last) + (0 if found else gap)
         return found
 
 
-def compare(ours: Cursor, theirs: Cursor, found: Compared, find_far: FindFar, mirrored_until: int) -> None:
+def compare(ours: Cursor, theirs: Cursor, found: Compared, mirrored_until: int) -> None:
     """
-    Step through both sides.
+    Step through both sides, to their ends unless too many records differ, or a log is damaged.
 
     Args:
         ours: The source, at the first record to compare.
         theirs: The destination, likewise.
         found: Collects the result.
-        find_far: Finds places if the records that are kept to look ahead show none.
         mirrored_until: The source offset before which the copy must have everything.
 
     """
-    ahead = deque[Place]()
-    while True:
+    while found.room > 0:
         mine, other = ours.run, theirs.run
         if mine is not None and other is not None and (count := _same_rows(mine, other)):
             found.records += ours.take_rows(count)
@@ -170,14 +163,18 @@ def compare(ours: Cursor, theirs: Cursor, found: Compared, find_far: FindFar, mi
         found.records += count
         found.decoded += count
         if ours.index < len(ours.records) and theirs.index < len(theirs.records):
-            while ahead and not _is_ahead(ahead[0], ours, theirs):
-                ahead.popleft()
-            if not ahead:
-                ahead.extend(_again(ours, theirs, find_far))
-            if not ahead:
+            place = _again(ours, theirs)
+            if place is None:
                 break
-            found.add(_slot(ours, theirs, ahead.popleft(), _END))
-    found.add(_slot(ours, theirs, None, mirrored_until))
+            found.add(_slot(ours, theirs, place, found.room))
+    if found.room > 0:
+        found.add(_slot(ours, theirs, None, found.room, mirrored_until))
+    is_whole = theirs.next_offset() == _END and ours.next_offset() >= mirrored_until
+    if found.room <= 0 or not is_whole:
+        found.cut = Place(ours.place, theirs.place)
+    elif ours.damage or theirs.damage:
+        # Nothing behind the damage can be found: what the other side has there is no difference.
+        found.cut = found.slots.pop().start
 
 
 def _same_rows(mine: Run, other: Run) -> int:
@@ -226,96 +223,44 @@ def _are_equal(source: Sequence[LogRecord], destination: Sequence[LogRecord]) ->
     )
 
 
-def _is_ahead(place: Place, ours: Cursor, theirs: Cursor) -> bool:
-    return place.source >= ours.next_offset() and place.destination >= theirs.next_offset()
+def _again(ours: Cursor, theirs: Cursor) -> Place | None:
+    """
+    Return the next place at which both sides are the same again; None without any.
 
-
-def _again(ours: Cursor, theirs: Cursor, find_far: FindFar) -> Sequence[Place]:
-    """Return the nearest place at which both sides are the same again, or several; none if there is none."""
+    Both sides look ahead, at few records first. The place is the first of the most records, in order, that
+    both have in common. One in common may be an accident, unless a side ends.
+    """
     window = _FIRST_WINDOW
     while True:
         source, destination = ours.look(window), theirs.look(window)
         ends = ours.ends_within(window), theirs.ends_within(window)
-        point = _nearest(source, destination, ends)
-        if point is not None:
-            return [Place(source[point.source].offset, destination[point.destination].offset)]
+        found = () if all(ends) else common(source, destination)
+        if len(found) >= (1 if any(ends) else _IN_COMMON):
+            return Place(source[found[0].source].offset, destination[found[0].destination].offset)
         if all(ends):
-            return ()
+            return None
         are_large = (len(source) < window and not ends[0]) or (len(destination) < window and not ends[1])
         if window >= MOST_AHEAD or are_large:
-            return find_far(source, destination, Place(ours.place, theirs.place))
+            return find_again(ours.log, theirs.log, source, destination, Place(ours.place, theirs.place))
         window = min(_WINDOW_FACTOR * window, MOST_AHEAD)
 
 
-def _nearest(
-    source: Sequence[LogRecord], destination: Sequence[LogRecord], ends: tuple[bool, bool]
-) -> Place | None:
-    """
-    Return the indexes with the least sum from which on both sides are the same.
-
-    Three records in a row show that, or the rest of a side that ends. One record is enough if gaps explain
-    all that is stepped over.
-    """
-    gaps = [list(accumulate(each.gap for each in records)) for records in (source, destination)]
-
-    def agree_from(here: int, there: int) -> bool:
-        run = 0
-        for pair in zip(
-            source[here : here + _IN_A_ROW], destination[there : there + _IN_A_ROW], strict=False
-        ):
-            if not are_same(*pair):
-                break
-            run += 1
-        if not run or run == _IN_A_ROW:
-            return bool(run)
-        before = gaps[0][here], gaps[1][there]
-        return (
-            (ends[0] and here + run == len(source))
-            or (ends[1] and there + run == len(destination))
-            or (any(before) and here <= before[1] and there <= before[0])
-        )
-
-    best: Place | None = None
-    if source and destination and max(len(source), len(destination)) > _LARGE_WINDOW:
-        first, other = source[0].body, destination[0].body
-        beside = [Place(here, 0) for here, each in enumerate(source) if each.body == other]
-        beside += [Place(0, there) for there, each in enumerate(destination) if each.body == first]
-        best = next((place for place in sorted(beside, key=sum) if agree_from(*place)), None)
-        if best is not None:
-            return best
-    places = places_of(destination)
-    for here, each in enumerate(source):
-        if best is not None and here >= sum(best):
-            break
-        for there in likes_of(each, places):
-            if best is not None and here + there >= sum(best):
-                break
-            if here + there and agree_from(here, there):
-                best = Place(here, there)
-    return best
+def _slot(ours: Cursor, theirs: Cursor, until: Place | None, most: int, lag_from: int = _END) -> Slot:
+    """Step to a place, or to the ends of both sides, by so many records of each at most."""
+    start, to = Place(ours.place, theirs.place), until or Place(_END, _END)
+    destination = _taken(theirs, to.destination, most)
+    source = _taken(ours, min(to.source, lag_from), most)
+    if until is None:
+        source += _taken(ours, _END, max(0, len(destination) + _MOST_LAG - len(source)))
+    gaps = Place(gaps_of(source) + ours.gap_ahead(), gaps_of(destination) + theirs.gap_ahead())
+    end = Place(ours.next_offset(), theirs.next_offset())
+    return Slot(source, destination, start, gaps, end, is_last=until is None)
 
 
-def _slot(ours: Cursor, theirs: Cursor, until: Place | None, mirrored_until: int) -> Slot:
-    """Step to a place, however far, or to the ends of both sides; keep the first records."""
-    start, is_last = Place(ours.place, theirs.place), until is None
-    to = until or Place(_END, _END)
-    source, more_here, gaps_here = _taken(ours, to.source, mirrored_until)
-    destination, more_there, gaps_there = _taken(theirs, to.destination, _END)
-    gaps = Place(gaps_here + ours.gap_ahead(), gaps_there + theirs.gap_ahead())
-    end, more = Place(ours.next_offset(), theirs.next_offset()), Place(more_here, more_there)
-    return Slot(source, destination, start, gaps, end, is_last, more)
-
-
-def _taken(cursor: Cursor, until: int, lag_from: int) -> tuple[list[Odd], int, int]:
-    """Take the records before an offset; return the first, the number of others, and of gaps before all."""
-    kept: list[Odd] = []
-    more = gaps = 0
-    # Of those that may be lag, the first are enough.
-    while cursor.next_offset() < until and (len(kept) < MOST_AHEAD or cursor.next_offset() < lag_from):
+def _taken(cursor: Cursor, until: int, most: int) -> list[Odd]:
+    """Take the records before an offset, at most so many."""
+    taken: list[Odd] = []
+    while cursor.next_offset() < until and len(taken) < most:
         behind = bisect_left(cursor.records, until, cursor.index, key=lambda each: each.offset)
-        taken = cursor.take(behind - cursor.index)
-        gaps += sum(each.gap for each in taken)
-        room = MOST_KEPT - len(kept)
-        kept += map(Odd.of, taken[:room])
-        more += sum(each.records for each in taken[room:])
-    return kept, more, gaps
+        taken += map(Odd.of, cursor.take(min(behind - cursor.index, most - len(taken))))
+    return taken

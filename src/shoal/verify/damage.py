@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import struct
 
-from ..errors import CorruptBatch
-from ..records import HEADER_SIZE, RecordBatch, read_header, split
+from ..records import HEADER_SIZE, RecordBatch
 from ..records.batch import LOG_OVERHEAD, MAGIC_OFFSET
 
-__all__ = ["end_of", "ended_by", "first_batch"]
+__all__ = ["end_of", "ended_by"]
 
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 _LAST_OFFSET_DELTA_AT = 23
-
-
-def first_batch(data: memoryview) -> RecordBatch | None:
-    """
-    Return the first batch of a record set, also one whose count is nonsense; None if it is not whole.
-
-    Raises:
-        CorruptBatch: A length or a magic leads nowhere.
-
-    """
-    try:
-        return next(split(data), None)
-    except CorruptBatch:
-        if len(data) < HEADER_SIZE or data[MAGIC_OFFSET] != 2:
-            raise
-        header = read_header(data)
-        if header.base_offset < 0 or not HEADER_SIZE <= header.size <= len(data):
-            raise
-        return RecordBatch(header, data[: header.size])
 
 
 def ended_by(batch: RecordBatch, following: memoryview) -> RecordBatch:

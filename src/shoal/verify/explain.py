@@ -13,12 +13,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ..client.config import IsolationLevel
-from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, Side
+from .findings import ABORTED, NOWHERE, Difference, DifferenceKind, NotCompared, OffsetRange, Place, Side
 from .locate import find_keys
 from .log import Log
 from .ranges import Explanation, Ranges, Skips, at, one
 from .records import Key, Odd, key_and_value, keys_of
-from .slots import MOST_KEPT, NOWHERE, Place, Slot
+from .slots import MOST_DIFFERENT, Slot
 
 __all__ = ["MOST_RANGES", "Findings", "explain"]
 
@@ -41,7 +41,6 @@ _DOUBLED_BEFORE = Explanation(DifferenceKind.EXTRA, "before the comparison begin
 _REORDERED = Explanation(DifferenceKind.REORDERED)
 _ALTERED = Explanation(DifferenceKind.ALTERED)
 _ONLY_TIME = Explanation(DifferenceKind.ALTERED, "only the timestamp is another")
-_MANY = f"only the first {MOST_KEPT:,} records that differ were explained one by one"
 
 
 @dataclass(slots=True)
@@ -220,7 +219,9 @@ class _Rules:
     def _before(self) -> list[Odd]:
         """Return the records that the destination has before the comparison."""
         first = self._theirs.offsets.start
-        with closing(self._theirs.records(first, min(self._begin.destination, first + MOST_KEPT))) as records:
+        with closing(
+            self._theirs.records(first, min(self._begin.destination, first + MOST_DIFFERENT))
+        ) as records:
             return [Odd.of(each) for each in records]
 
     def _around(self, records: Sequence[Odd]) -> OffsetRange:
@@ -332,20 +333,6 @@ class _Rules:
                 self.ranges.add(_MISSING, one(each.offset), at(place.destination))
             for each in left.destination[both:]:
                 self.ranges.add(_EXTRA, at(place.source), one(each.offset))
-            self._name_more(left.slot)
-
-    def _name_more(self, slot: Slot) -> None:
-        """Name the records that were too many to keep: compaction may have removed those beside gaps."""
-        ends = Place(self._ours.offsets.end, self._theirs.offsets.end) if slot.is_last else slot.end
-        if slot.more.source:
-            kind = None if slot.gaps.destination else DifferenceKind.MISSING
-            source = OffsetRange(slot.source[-1].end if slot.source else slot.start.source, ends.source)
-            self.ranges.add(Explanation(kind, _MANY), source, at(ends.destination), slot.more.source)
-        if slot.more.destination:
-            kind = None if slot.gaps.source else DifferenceKind.EXTRA
-            start = slot.destination[-1].end if slot.destination else slot.start.destination
-            copied = OffsetRange(start, ends.destination)
-            self.ranges.add(Explanation(kind, _MANY), at(ends.source), copied, slot.more.destination)
 
 
 def _whole(records: Sequence[Odd], place: int) -> OffsetRange:

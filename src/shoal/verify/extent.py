@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import random
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import ConfigError
-from ..mirroring.model.window import Start, Until
+from ..mirroring.model.window import Start, Until, parse_duration
 from ..option_values import MOST_DIGITS
 from .findings import OffsetRange
 
@@ -25,8 +24,6 @@ LEAST_OFFSETS = 1024
 #: up to 4 MiB on both sides, so a sample has few and large ones.
 _RANGE_OFFSETS = 16_384
 _MOST_RANGES = 64
-
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +63,6 @@ class Extent:
         if last is not None:
             since_ms, last_offsets = _parse_last(last)
         until = None if end is None else Until.parse("--until", end)
-        if last_offsets is not None and until not in {None, Until()}:
-            raise ConfigError("--last of so many offsets ends with the log, and --until before. Remove one")
         if until is not None and since_ms is not None:
             until.check_behind("--since", Start(since_ms))
         share = None if sample is None else _parse_sample(sample)
@@ -106,24 +101,18 @@ class Extent:
 
         """
         end = log.end if until is None else max(log.start, min(until, log.end))
-        log = OffsetRange(log.start, end if log.end - end >= LEAST_OFFSETS else log.end)
-        start = log.start if since is None else max(log.start, min(since, log.end))
+        start = log.start if since is None else max(log.start, min(since, end))
         if self.last_offsets is not None:
-            start = max(log.start, log.end - self.last_offsets)
-        if start == log.end:
+            start = max(log.start, end - self.last_offsets)
+        if start == end:
             return []
-        part = OffsetRange(_far_enough(start, log), log.end)
+        start = min(start, end - LEAST_OFFSETS)
+        part = OffsetRange(log.start if start - log.start < LEAST_OFFSETS else start, end)
         return [part] if self.sample is None else _sampled(part, self.sample, draw)
 
 
 #: Everything that both logs have.
 WHOLE = Extent()
-
-
-def _far_enough(start: int, log: OffsetRange) -> int:
-    """Return a place no later than ``start`` that leaves enough offsets on both of its sides."""
-    start = min(start, log.end - LEAST_OFFSETS)
-    return log.start if start - log.start < LEAST_OFFSETS else start
 
 
 def _sampled(log: OffsetRange, share: float, draw: random.Random) -> list[OffsetRange]:
@@ -138,11 +127,8 @@ def _sampled(log: OffsetRange, share: float, draw: random.Random) -> list[Offset
         return [log]
     ranges = []
     for number in range(count):
-        first = log.start + number * part
-        start = first + draw.randrange(part - length + 1)
-        end = start + length
-        start = log.start if start - log.start < LEAST_OFFSETS else start
-        ranges.append(OffsetRange(start, log.end if log.end - end < LEAST_OFFSETS else end))
+        start = log.start + number * part + draw.randrange(part - length + 1)
+        ranges.append(OffsetRange(start, start + length))
     return ranges
 
 
@@ -158,16 +144,14 @@ def _parse_since(text: str) -> int:
 
 def _parse_last(text: str) -> tuple[int | None, int | None]:
     """Return the time or the number of offsets that the last records have."""
-    match = re.fullmatch(r"(\d+)([smhd]?)", text.lower())
-    if match is None or len(match[1]) > MOST_DIGITS or int(match[1]) == 0:
-        raise ConfigError(
-            f"--last {text!r} is neither a duration nor a number of records. Use 24h (s, m, h or d), or "
-            "100000 for so many of each partition"
-        )
-    number = int(match[1])
-    if not match[2]:
-        return None, number
-    return max(0, int(time.time() * 1000) - number * _UNITS_MS[match[2]]), None
+    if re.fullmatch(r"\d+", text):
+        count = int(text) if len(text) <= MOST_DIGITS else 0
+        if not count:
+            raise ConfigError(
+                f"--last {text!r} is not a number of records. Use 100000, or a duration such as 24h"
+            )
+        return None, count
+    return Start.before_now(parse_duration("--last", text)).timestamp_ms, None
 
 
 def _parse_sample(text: str) -> float:

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 __all__ = [
     "ABORTED",
+    "NOWHERE",
     "Difference",
     "DifferenceKind",
     "Elsewhere",
     "NotCompared",
     "OffsetRange",
     "OpenTransaction",
+    "Place",
     "Side",
 ]
 
@@ -39,6 +41,16 @@ class OffsetRange(NamedTuple):
         return f"{self.start}" if self.end - self.start <= 1 else f"{self.start} to {self.end - 1}"
 
 
+class Place(NamedTuple):
+    """Offsets of both sides that belong together, or numbers of both."""
+
+    source: int
+    destination: int
+
+
+NOWHERE = Place(0, 0)
+
+
 class DifferenceKind(enum.Enum):
     """How both sides differ in a place."""
 
@@ -59,8 +71,7 @@ class Elsewhere:
             ones the destination partition that has them.
         offsets: The first and the last of the records there.
         records: The number of records that both have.
-        is_missing: Whether the right copy lacks them. If not, they were sent to both. None if they are in
-            no difference of this comparison, and not near their times in the right copy.
+        is_missing: Whether the right copy lacks them, or does not have them yet.
 
     """
 
@@ -68,16 +79,14 @@ class Elsewhere:
     partition: str
     offsets: OffsetRange
     records: int
-    is_missing: bool | None = True
+    is_missing: bool = True
 
     def __str__(self) -> str:
         """Return a phrase for the difference of the first half."""
         size = f"{self.records:,} {'record' if self.records == 1 else 'records'}"
         if self.side is Side.SOURCE:
-            copy = {True: ", whose copy lacks them", False: ", whose copy has them, too", None: ""}
-            return (
-                f"misrouted: {size} of {self.partition}, source offsets {self.offsets}{copy[self.is_missing]}"
-            )
+            copy = ", whose copy lacks them" if self.is_missing else ""
+            return f"misrouted: {size} of {self.partition}, source offsets {self.offsets}{copy}"
         verb = "is" if self.records == 1 else "are"
         return f"misrouted: {size} {verb} at {self.partition}, destination offsets {self.offsets}"
 

@@ -40,7 +40,7 @@ from ..records import (
     verify_crc,
 )
 from ..topic_partition import TopicPartition
-from .damage import end_of, ended_by, first_batch
+from .damage import end_of, ended_by
 from .errors import DamagedLog
 from .findings import OffsetRange, Side
 
@@ -273,7 +273,7 @@ class Log:
                 position = run.position + sum(memoryview(run.rows).cast("I")[1::6])
                 yield run
                 continue
-            batch = first_batch(data[position:])
+            batch = next(split(data[position:]), None)
             if batch is None:
                 return
             position += batch.header.size

@@ -7,8 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
@@ -20,13 +19,13 @@ from .compare import Cursor, compare
 from .errors import DamagedLog, NotComparable
 from .explain import MOST_RANGES, Findings, explain
 from .extent import WHOLE, Extent
-from .findings import Difference, DifferenceKind, OffsetRange, Side
-from .locate import Begin, begin, find_again
+from .findings import NOWHERE, Difference, DifferenceKind, OffsetRange, Place, Side
+from .locate import begin
 from .log import Log
 from .places import Places
 from .plan import PartitionPlan
 from .report import Aligned, Alignment, ComparedRange, Outcome, PartitionReport, has_destination
-from .slots import NOWHERE, Compared, Place
+from .slots import Compared
 
 __all__ = ["Assignment", "PartitionComparison"]
 
@@ -76,7 +75,7 @@ class _Part:
     source: OffsetRange
     plan: PartitionPlan | None
     reason: str | None = None
-    begin: Begin | None = None
+    begin: Alignment | None = None
     starts: Place = NOWHERE
     cursor: Cursor | None = None
     found: Compared = field(default_factory=Compared)
@@ -101,7 +100,7 @@ class _Part:
     @property
     def reached(self) -> Place:
         """The places up to which both sides were compared."""
-        return self.ends if self.lag is None else Place(self.lag, self.ends.destination)
+        return self.found.cut or (self.ends if self.lag is None else Place(self.lag, self.ends.destination))
 
     @property
     def skipped(self) -> tuple[OffsetRange, OffsetRange]:
@@ -166,8 +165,6 @@ class PartitionComparison:
         self._parts: list[_Part] = []
         #: The number of ranges; None if nothing is left out.
         self._ranges: int | None = None
-        #: The first source offset that is not wanted; a range near the end of the log is read to that end.
-        self._end = assignment.plan.source_log.end
 
     @property
     def records(self) -> int:
@@ -223,9 +220,7 @@ class PartitionComparison:
         places = Places(plan, *self._logs_of(plan, source, destination))
         since = None if extent.since_ms is None else places.offset_since(extent.since_ms)
         draw = random.Random(self.assignment.seed)  # noqa: S311 - a sample, not a secret
-        until = places.offset_until(extent.until)
-        self._end = self._end if until is None else min(self._end, until)
-        ranges = extent.ranges(plan.source_log, since, until, draw)
+        ranges = extent.ranges(plan.source_log, since, places.offset_until(extent.until), draw)
         if ranges == [plan.source_log]:
             yield whole
             return
@@ -263,8 +258,7 @@ class PartitionComparison:
             try:
                 damage = self._step_through(part, plan, ours, theirs)
                 self._explain(part, plan, ours, theirs)
-                if damage is not None:
-                    _note_damage(part, plan, *damage)
+                _note_end(part, damage)
                 return
             except Stopped:
                 raise
@@ -280,22 +274,18 @@ class PartitionComparison:
                 start = min(log.first_at(EARLIEST) or 0, log.offsets.end)
                 log.offsets = OffsetRange(max(log.offsets.start, start), log.offsets.end)
 
-    def _step_through(
-        self, part: _Part, plan: PartitionPlan, ours: Log, theirs: Log
-    ) -> tuple[DamagedLog, Place] | None:
-        """Compare both sides; return the damage at which a log ends, and the places before it."""
+    def _step_through(self, part: _Part, plan: PartitionPlan, ours: Log, theirs: Log) -> DamagedLog | None:
+        """Compare both sides; return the damage at which a log ends, if any does."""
         part.starts = Place(ours.offsets.start, theirs.offsets.start)
         part.begin = begin(ours, theirs, plan.copied, plan.note)
         here, there = (
             Cursor(log, OffsetRange(max(place, log.offsets.start), log.offsets.end))
             for log, place in zip((ours, theirs), part.begin.place, strict=True)
         )
-        part.cursor, find_far = here, partial(find_again, ours, theirs)
+        part.cursor = here
         with closing(here), closing(there):
-            compare(here, there, part.found, find_far, plan.mirrored_until)
-            damage = here.damage or there.damage
-            # Nothing behind the damage can be found: what the other side has there is no difference.
-            return None if damage is None else (damage, part.found.slots.pop().start)
+            compare(here, there, part.found, plan.mirrored_until)
+            return here.damage or there.damage
 
     def _explain(self, part: _Part, plan: PartitionPlan, ours: Log, theirs: Log) -> None:
         """Explain the slots that were found, and leave out what an uncertain beginning does not prove."""
@@ -306,7 +296,7 @@ class PartitionComparison:
             ours,
             theirs,
             part.begin.place,
-            is_by_content=part.begin.alignment.by is Aligned.BY_CONTENT,
+            is_by_content=part.begin.by is Aligned.BY_CONTENT,
             mirrored_until=plan.mirrored_until,
             explains_compaction=self._explains_compaction,
         )
@@ -314,7 +304,7 @@ class PartitionComparison:
         if part.findings.differences and not part.begin.is_proven:
             part.findings.differences = []
             part.reason = (
-                f"{part.begin.alignment.why}, and too few records of the topic differ from each other to "
+                f"{part.begin.why}, and too few records of the topic differ from each other to "
                 "find the place of the copy"
             )
 
@@ -322,18 +312,16 @@ class PartitionComparison:
 
     def _report(self) -> PartitionReport:
         plan, parts = self._plan, self._parts
-        found = [each for part in parts for each in part.findings.differences]
-        is_whole = self._end == plan.source_log.end
-        differences = [each for each in found if is_whole or each.source.start < self._end]
+        differences = [each for part in parts for each in part.findings.differences]
         not_compared = [each for part in parts for each in part.findings.not_compared]
         reasons = [part.reason for part in parts if part.reason]
-        is_to_the_end = any(part.plan is None or part.ends == plan.ends for part in parts)
+        is_to_the_end = any(part.plan is None or part.plan.open_transactions for part in parts)
         held = plan.open_transactions if is_to_the_end else ()
         is_part = not_compared or reasons or has_destination(held)
         counts = Counter[DifferenceKind]()
         for each in differences:
             counts[each.kind] += each.records
-        lag = min((part.lag for part in parts if part.lag is not None), default=None)
+        lags = [OffsetRange(part.lag, part.source.end) for part in parts if part.lag is not None]
         begun = [part for part in parts if part.begin is not None]
         only = begun[0] if begun and len(parts) == 1 else None
         here, there = only.skipped if only else (None, None)
@@ -341,7 +329,7 @@ class PartitionComparison:
             plan.source,
             plan.destination,
             Outcome.DIFFERENT if differences else Outcome.NOT_COMPARED if is_part else Outcome.EQUAL,
-            alignment=self._alignment(begun),
+            alignment=begun[0].begin if begun else None,
             records=self.records,
             batches=sum(part.found.batches for part in parts),
             decoded_records=sum(part.found.decoded for part in parts),
@@ -351,28 +339,16 @@ class PartitionComparison:
             not_compared=tuple(not_compared[:MOST_RANGES]),
             not_compared_omitted=max(0, len(not_compared) - MOST_RANGES),
             removed=sum(part.findings.removed for part in parts),
-            not_mirrored=None if lag is None else _unless_empty(OffsetRange(lag, self._end)),
+            not_mirrored=OffsetRange(lags[0].start, lags[-1].end) if lags else None,
             source_skipped=_unless_empty(here),
             destination_skipped=_unless_empty(there),
             reached=only.reached if only and not reasons else None,
-            is_proven=any(part.begin.is_proven for part in begun[:1] if part.begin),
             reason=_first_of(reasons),
             bytes_read=self.bytes_read,
             may_pass=self.failure is not None and is_transient(self.failure),
             ranges=None if self._ranges is None else tuple(part.compared for part in begun),
             open_transactions=held,
         )
-
-    def _alignment(self, begun: Sequence[_Part]) -> Alignment | None:
-        """Return the beginning of the first range, by the records there if an option left something out."""
-        found = next((part.begin.alignment for part in begun if part.begin), None)
-        if self._ranges is None:
-            return found
-        if found is None:
-            return Alignment(Aligned.NOTHING, *self._plan.ends, "both sides have nothing in this part")
-        if found.by is Aligned.BY_ORIGIN:
-            return replace(found, by=Aligned.BY_CONTENT, why="the records at both ends of the range")
-        return found
 
 
 def _first_of(reasons: Sequence[str]) -> str | None:
@@ -382,20 +358,24 @@ def _first_of(reasons: Sequence[str]) -> str | None:
     return reasons[0] if len(reasons) == 1 else f"{reasons[0]} ({len(reasons) - 1} more ranges)"
 
 
-def _note_damage(part: _Part, plan: PartitionPlan, damage: DamagedLog, parted: Place) -> None:
-    """Report the rest of a damaged log as not compared: nothing behind the damage can be found."""
-    part.reason = str(damage)
-    is_source = damage.side is Side.SOURCE
-    lost = OffsetRange(damage.offset, plan.ends.source if is_source else plan.ends.destination)
-    part.findings.differences.append(
-        Difference(
-            DifferenceKind.ALTERED,
-            lost if is_source else OffsetRange(parted.source, parted.source),
-            OffsetRange(parted.destination, parted.destination) if is_source else lost,
-            lost.end - lost.start,
-            (damage.side,),
-            detail=damage.reason,
+def _note_end(part: _Part, damage: DamagedLog | None) -> None:
+    """Report the rest of both logs as not compared if the comparison ended early."""
+    cut = part.found.cut
+    if cut is None:
+        return
+    if damage is None:
+        part.reason = part.reason or (
+            f"so many records differ that the comparison ended before source offset {cut.source} and "
+            f"destination offset {cut.destination}"
         )
+        return
+    part.reason, is_source = str(damage), damage.side is Side.SOURCE
+    lost = OffsetRange(damage.offset, part.ends.source if is_source else part.ends.destination)
+    source = lost if is_source else OffsetRange(cut.source, cut.source)
+    destination = OffsetRange(cut.destination, cut.destination) if is_source else lost
+    records = lost.end - lost.start
+    part.findings.differences.append(
+        Difference(DifferenceKind.ALTERED, source, destination, records, (damage.side,), detail=damage.reason)
     )
 
 

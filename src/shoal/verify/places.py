@@ -13,11 +13,10 @@ from contextlib import closing
 from ..mirroring.model.window import Until
 from .errors import NotComparable
 from .extent import LEAST_OFFSETS
-from .findings import OffsetRange
+from .findings import OffsetRange, Place
 from .locate import earliest_time, find_first, first_records
 from .log import Log
 from .plan import PartitionPlan
-from .slots import Place
 
 __all__ = ["Places"]
 
@@ -75,8 +74,11 @@ class Places:
         start = self._start(source.start)
         if start is None:
             return None
-        # If the copy ends within the range, or soon behind it, the range ends with both logs.
-        return self._plan.between(start, self._place(source.end)[0] or self._plan.ends)
+        end, is_there = self._place(source.end)
+        if end is None:
+            # The copy ends within the range; or so soon behind it that both logs are compared to their ends.
+            end = self._plan.ends if is_there else Place(source.end, self._plan.ends.destination)
+        return self._plan.between(start, end)
 
     def _start(self, offset: int) -> Place | None:
         """Return the place at which to begin, or an earlier one; None if the copy does not reach it."""

@@ -13,10 +13,9 @@ from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
 from ..topic_partition import TopicPartition
 from .errors import NotComparable
-from .findings import OffsetRange, OpenTransaction, Side
+from .findings import OffsetRange, OpenTransaction, Place, Side
 from .positions import CommittedPositions
 from .report import has_destination
-from .slots import Place
 
 __all__ = ["Copied", "Mirrored", "PartitionPlan", "Plan", "make_plan"]
 
@@ -105,9 +104,10 @@ class PartitionPlan:
             source_log=OffsetRange(start.source, end.source),
             destination_log=OffsetRange(start.destination, end.destination),
             copied=self.copied if is_first else self._begun_at(start),
+            note=self.note if is_first else "the range",
         )
         # The copy has the records behind an end within the logs, so all before it must be there.
-        is_last = end == self.ends
+        is_last = end.destination == self.ends.destination
         return part if is_last else replace(part, open_transactions=(), complete_until=end.source)
 
     def _begun_at(self, place: Place) -> Copied:

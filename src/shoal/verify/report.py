@@ -10,7 +10,16 @@ from typing import Any
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
 from ..json_report import as_json
 from ..topic_partition import TopicPartition
-from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, OpenTransaction, Side
+from .findings import (
+    ABORTED,
+    Difference,
+    DifferenceKind,
+    NotCompared,
+    OffsetRange,
+    OpenTransaction,
+    Place,
+    Side,
+)
 from .state import VerifyState
 
 __all__ = [
@@ -73,6 +82,8 @@ class Alignment:
         by: The evidence for them.
         destination_offset: The destination offset that matches it.
         why: The reason, as a phrase.
+        is_proven: Whether no other place is possible: differences behind a place that is not certain are no
+            differences.
 
     """
 
@@ -80,6 +91,12 @@ class Alignment:
     source_offset: int
     destination_offset: int
     why: str
+    is_proven: bool = True
+
+    @property
+    def place(self) -> Place:
+        """The offsets."""
+        return Place(self.source_offset, self.destination_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +142,6 @@ class PartitionReport:
         reached: The offsets up to which both sides were compared: the next source record that the copy
             does not have yet, or the source's end, and the destination's end. None if the comparison did not
             come that far.
-        is_proven: Whether no other alignment is possible.
         reason: The reason that nothing, or nothing further, was compared; None if all was.
         open_transactions: Transactions at which the comparison ended. With one of the destination, the
             partition is not compared, unless it is different.
@@ -153,7 +169,6 @@ class PartitionReport:
     source_skipped: OffsetRange | None = None
     destination_skipped: OffsetRange | None = None
     reached: tuple[int, int] | None = None
-    is_proven: bool = False
     reason: str | None = None
     bytes_read: int = 0
     may_pass: bool = False

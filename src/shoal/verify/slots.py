@@ -12,27 +12,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from .findings import Side
+from .findings import NOWHERE, Place, Side
 from .log import LogRecord
 from .records import Key, Odd, keys_of
 
-__all__ = ["MOST_KEPT", "NOWHERE", "Compared", "Place", "Slot", "likes_of", "longest_ascending", "places_of"]
+__all__ = ["MOST_DIFFERENT", "Compared", "Slot", "common", "gaps_of", "longest_ascending"]
 
 #: The most likes of one record among which a place is searched.
 _MOST_LIKES = 16
 
-#: The most records of a partition that differ and are kept, to explain them one by one; others are counted.
-MOST_KEPT = 131_072
-
-
-class Place(NamedTuple):
-    """Offsets of both sides that belong together, or numbers of both."""
-
-    source: int
-    destination: int
-
-
-NOWHERE = Place(0, 0)
+#: The records of a partition that may differ before the comparison ends: they are explained one by one.
+MOST_DIFFERENT = 131_072
 
 
 class Slot(NamedTuple):
@@ -46,7 +36,6 @@ class Slot(NamedTuple):
         gaps: The number of offsets of the source and of the destination that have no record.
         end: The offsets of the record behind it.
         is_last: Whether it is at the ends of both sides.
-        more: The number of further records of each side, which were too many to keep.
 
     """
 
@@ -56,7 +45,6 @@ class Slot(NamedTuple):
     gaps: Place = NOWHERE
     end: Place = NOWHERE
     is_last: bool = False
-    more: Place = NOWHERE
 
 
 @dataclass(slots=True)
@@ -68,7 +56,9 @@ class Compared:
         records: The number of records that are the same.
         batches: The number of batches whose rows are the same.
         decoded: The number of records that were compared one by one.
-        slots: The slots, by place; the last one is at the ends of both sides.
+        slots: The slots, by place; the last one is at the ends of both sides, unless it ended early.
+        cut: The place at which it ended early: a log is damaged there, or too many records differ before it.
+        room: The number of further records that may differ.
 
     """
 
@@ -76,29 +66,18 @@ class Compared:
     batches: int = 0
     decoded: int = 0
     slots: list[Slot] = field(default_factory=list)
-    _kept: int = 0
+    cut: Place | None = None
+    room: int = MOST_DIFFERENT
 
     def add(self, slot: Slot) -> None:
         """Add a slot, without the records that both sides have in the same order."""
-        pairs = _common(slot)
+        pairs = common(slot.source, slot.destination)
         self.records += len(pairs)
         self.decoded += len(pairs)
         for each in _split(slot, pairs):
-            if each.source or each.destination or each.is_last or any(each.more):
-                self._keep(each)
-
-    def _keep(self, slot: Slot) -> None:
-        """Keep a slot, or only the number of its records if there are too many already."""
-        records = Place(len(slot.source), len(slot.destination))
-        if not self._kept or self._kept + sum(records) <= MOST_KEPT or slot.is_last:
-            self._kept += sum(records)
-        elif any(self.slots[-1].more):
-            before = self.slots.pop()
-            more = Place(before.more.source + records.source, before.more.destination + records.destination)
-            slot = before._replace(more=more, end=slot.end)
-        else:
-            slot = slot._replace(source=[], destination=[], more=records)
-        self.slots.append(slot)
+            if each.source or each.destination or each.is_last:
+                self.slots.append(each)
+                self.room -= 0 if each.is_last else len(each.source) + len(each.destination)
 
 
 def _split(slot: Slot, pairs: Sequence[Place]) -> Iterator[Slot]:
@@ -107,7 +86,7 @@ def _split(slot: Slot, pairs: Sequence[Place]) -> Iterator[Slot]:
     for here, there in pairs:
         ours, theirs = slot.source[here], slot.destination[there]
         source, destination = slot.source[first.source : here], slot.destination[first.destination : there]
-        own = Place(_gaps(source) + ours.gap, _gaps(destination) + theirs.gap)
+        own = Place(gaps_of(source) + ours.gap, gaps_of(destination) + theirs.gap)
         yield Slot(source, destination, start, own, Place(ours.offset, theirs.offset))
         start, first = Place(ours.end, theirs.end), Place(here + 1, there + 1)
         gaps = Place(gaps.source - own.source, gaps.destination - own.destination)
@@ -115,19 +94,18 @@ def _split(slot: Slot, pairs: Sequence[Place]) -> Iterator[Slot]:
     yield slot._replace(source=source, destination=destination, start=start, gaps=gaps)
 
 
-def _gaps(records: Sequence[Odd]) -> int:
+def gaps_of(records: Sequence[Odd]) -> int:
+    """Return the number of gaps before records."""
     return sum(each.gap for each in records)
 
 
-def _common(slot: Slot) -> list[Place]:
-    """Return the indexes of the longest part that both sides have in the same order."""
-    if not slot.source or not slot.destination:
+def common(source: Sequence[LogRecord | Odd], destination: Sequence[LogRecord | Odd]) -> list[Place]:
+    """Return the indexes of the most records that both sides have in the same order."""
+    if not source or not destination:
         return []
-    places = places_of(slot.destination)
+    places = _places_of(destination)
     pairs = [
-        Place(here, there)
-        for here, each in enumerate(slot.source)
-        for there in reversed(likes_of(each, places))
+        Place(here, there) for here, each in enumerate(source) for there in reversed(_likes_of(each, places))
     ]
     return [pairs[at] for at in longest_ascending([pair.destination for pair in pairs])]
 
@@ -153,7 +131,7 @@ def longest_ascending(numbers: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def places_of(destination: Sequence[LogRecord | Odd]) -> dict[Key, list[int]]:
+def _places_of(destination: Sequence[LogRecord | Odd]) -> dict[Key, list[int]]:
     """Return the indexes of each key."""
     places: dict[Key, list[int]] = {}
     for there, each in enumerate(destination):
@@ -162,7 +140,7 @@ def places_of(destination: Sequence[LogRecord | Odd]) -> dict[Key, list[int]]:
     return places
 
 
-def likes_of(record: LogRecord | Odd, places: dict[Key, list[int]]) -> Sequence[int]:
+def _likes_of(record: LogRecord | Odd, places: dict[Key, list[int]]) -> Sequence[int]:
     """Return the indexes of the first records that may be a copy of one of the source."""
     found = [places[key] for key in keys_of(record, Side.SOURCE) if key in places]
     if len(found) <= 1:

@@ -33,7 +33,7 @@ from ....client.scan import read_batches, read_decided
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
 from ....timing import Timing
-from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
+from ....verify import DEFAULT_PATIENCE_S, Alignment, OffsetRange, Outcome, PartitionReport
 from ....verify.partition import Assignment, PartitionComparison
 from ....verify.plan import PartitionPlan
 from ...model.copy_options import CopySettings
@@ -136,8 +136,8 @@ class _Adoption:
         self._check_faithful(report)
         assert report.alignment is not None
         assert report.reached is not None
-        origin = report.alignment.source_offset, report.alignment.destination_offset
-        self._check_place(origin, report)
+        origin = report.alignment.place
+        self._check_place(report.alignment, report.records)
         self._check_beginning(origin, source_log)
         return self._position(report.reached[0], origin, report.records)
 
@@ -228,12 +228,12 @@ class _Adoption:
             f"{self._advice(report)}"
         )
 
-    def _check_place(self, origin: tuple[int, int], report: PartitionReport) -> None:
+    def _check_place(self, begun: Alignment, records: int) -> None:
         """Make sure that what both sides have in common is no accident, and in no other place."""
-        if origin == (0, 0) or report.is_proven:
+        if begun.place == (0, 0) or begun.is_proven:
             return
         raise self._stop(
-            f"the source has {report.records} records of {self._name}, from offset {origin[0]} on, and too "
+            f"the source has {records} records of {self._name}, from offset {begun.source_offset} on, and too "
             "few of them differ from each other to show that it has them in no other place. Mirror into an "
             "empty topic (--rename)"
         )
@@ -300,7 +300,9 @@ class _Adoption:
         has_each = records == self._logs.end - origin[1]
         begun = OffsetMap.begun_at(*origin, is_whole=origin[1] == 0)
         stretch = Stretch.KNOWN if has_each else Stretch.BROKEN
-        return replace(position, milestones=begun.reached(source_offset, self._logs.end, stretch))
+        return replace(
+            position, origin=origin, milestones=begun.reached(source_offset, self._logs.end, stretch)
+        )
 
     def _leader_epoch_before(self, position: int) -> int:
         source, partition = self._clusters.source, self._copy.source
