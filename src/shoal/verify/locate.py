@@ -23,7 +23,7 @@ from .records import Key, are_same, keys_of
 from .report import Aligned, Alignment
 from .slots import longest_ascending
 
-__all__ = ["begin", "earliest_time", "find_again", "find_first", "find_keys", "first_records"]
+__all__ = ["Found", "begin", "earliest_time", "find_again", "find_first", "find_keys", "first_records"]
 
 #: The number of unlike records that prove that two places belong together.
 _PROOF = 16
@@ -55,18 +55,20 @@ class _Link(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
     """
     The longest chain.
 
     Attributes:
         first: Its first anchor that is once in both logs.
+        last: Its last one.
         searched: The first offset that was searched.
         is_proof: Whether there is no other place.
 
     """
 
     first: _Link
+    last: _Link
     searched: int
     is_proof: bool
 
@@ -82,11 +84,11 @@ def find_keys(log: Log, offsets: OffsetRange, wanted: Container[Key]) -> dict[Ke
     return found
 
 
-def first_records(log: Log, start: int) -> list[LogRecord]:
-    """Return the first records of a log from an offset on; fewer if they are large."""
+def first_records(log: Log, start: int, end: int) -> list[LogRecord]:
+    """Return the first records of a part of a log; fewer if they are large."""
     found: list[LogRecord] = []
     size = 0
-    with closing(log.records(start, log.offsets.end)) as records:
+    with closing(log.records(start, end)) as records:
         for each in islice(records, _HEAD_RECORDS):
             found.append(each)
             size += len(each.body or b"")
@@ -127,7 +129,9 @@ def begin(ours: Log, theirs: Log, copied: Copied | None, note: str) -> Alignment
         is_at = start.source == progress.source, start.destination == progress.destination
         if any(is_at) and start.source <= progress.source and start.destination <= progress.destination:
             return Alignment(Aligned.BY_POSITION, *progress, f"{note}, so only records behind it are left")
-    source, destination = first_records(ours, start.source), first_records(theirs, start.destination)
+    source, destination = (
+        first_records(log, place, log.offsets.end) for log, place in zip((ours, theirs), start, strict=True)
+    )
     if copied is not None:
         is_behind = start.source >= progress.source and theirs.offsets.end <= progress.destination
         if is_behind or not source or not destination:
@@ -190,7 +194,7 @@ def _search(
 
 
 def _stepped_back(
-    found: _Found, head: Sequence[LogRecord], log: Log, first: int, own_first: int
+    found: Found, head: Sequence[LogRecord], log: Log, first: int, own_first: int
 ) -> tuple[int, int]:
     """
     Step back from an anchor, record by record, to the beginning of one of both logs.
@@ -217,7 +221,7 @@ def _stepped_back(
     return there, head[at - 1].offset + head[at - 1].records if at else own_first
 
 
-def _find(head: Sequence[LogRecord], log: Log, start: int) -> _Found | None:
+def _find(head: Sequence[LogRecord], log: Log, start: int) -> Found | None:
     """Find records of one log in the other, from an offset and not long before their times on, for sure."""
     time = earliest_time(head)
     first = None if time is None else log.first_at(time)
@@ -226,7 +230,7 @@ def _find(head: Sequence[LogRecord], log: Log, start: int) -> _Found | None:
     return found if found is not None and found.is_proof else None
 
 
-def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Found | None:
+def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> Found | None:
     """
     Find records of one log in the other: the longest chain of anchors.
 
@@ -237,13 +241,11 @@ def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Fo
         end: The first offset that is not searched.
 
     """
-    own = Side.DESTINATION if log.side is Side.SOURCE else Side.SOURCE
-    anchors = _anchors(head, own)
+    anchors = _anchors(head, Side.DESTINATION if log.side is Side.SOURCE else Side.SOURCE)
     count = len({index for index in anchors.values() if index is not None})
-    enough = max(_PROOF, min(3 * _HEAD_RECORDS // 4, -(-3 * count // 4)))
     links: dict[int, _Link] = {}
     repeated: set[int] = set()
-    asked, newest = enough, 0
+    newest = 0
     with closing(log.records(start, end)) as records:
         for seen, each in enumerate(records):
             at = next((anchors[key] for key in keys_of(each, log.side) if anchors.get(key) is not None), None)
@@ -252,15 +254,13 @@ def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> _Fo
                 if at in links:
                     repeated.add(at)
                 links.setdefault(at, _Link(at, each.offset, seen))
-                if len(links) - len(repeated) >= asked:
-                    asked += _PROOF
-                    if len(_chain(links, repeated)) >= enough:
-                        break
+                if len(links) == count:
+                    break
             elif seen - newest == _MOST_UNLIKE and len(_chain(links, repeated)) >= _PROOF:
                 break
     chain = _chain(links, repeated)
     is_most = 2 * count > len(head) and 2 * len(chain) > count
-    return _Found(chain[0], start, len(chain) >= _PROOF or is_most) if chain else None
+    return Found(chain[0], chain[-1], start, len(chain) >= _PROOF or is_most) if chain else None
 
 
 def _anchors(head: Sequence[LogRecord], side: Side) -> dict[Key, int | None]:

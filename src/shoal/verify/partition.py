@@ -62,7 +62,7 @@ class _Part:
 
     Attributes:
         source: The source's offsets.
-        plan: The plan between its two ends; None if it cannot be compared, or if the copy does not reach it.
+        plan: The plan between its two ends; None if it cannot be compared.
         reason: Why it, or the rest of it, was not compared.
         begin: The place at which it began.
         starts: The first offsets of both logs then.
@@ -88,11 +88,6 @@ class _Part:
         return max(0, self.cursor.place - start) / max(1, end - start) if self.cursor else 0.0
 
     @property
-    def lag(self) -> int | None:
-        """The first source offset that the copy does not have yet; None if it has all."""
-        return self.source.start if self.plan is None and self.reason is None else self.findings.lag
-
-    @property
     def ends(self) -> Place:
         """The ends of both logs."""
         return NOWHERE if self.plan is None else self.plan.ends
@@ -100,7 +95,8 @@ class _Part:
     @property
     def reached(self) -> Place:
         """The places up to which both sides were compared."""
-        return self.found.cut or (self.ends if self.lag is None else Place(self.lag, self.ends.destination))
+        lag = self.findings.lag
+        return self.found.cut or (self.ends if lag is None else Place(lag, self.ends.destination))
 
     @property
     def skipped(self) -> tuple[OffsetRange, OffsetRange]:
@@ -113,13 +109,13 @@ class _Part:
         return source, destination
 
     @property
-    def compared(self) -> ComparedRange:
-        """The range of both sides, from the beginning on."""
+    def compared(self) -> ComparedRange | None:
+        """The range of both sides, from the beginning on; None if the copy does not reach it."""
         begun = self.starts if self.begin is None else self.begin.place
         source, destination = (
             OffsetRange(start, max(start, end)) for start, end in zip(begun, self.reached, strict=True)
         )
-        return ComparedRange(source, destination, self.found.records)
+        return ComparedRange(source, destination, self.found.records) if source.start < source.end else None
 
 
 class PartitionComparison:
@@ -228,10 +224,9 @@ class PartitionComparison:
         for each in ranges:
             try:
                 part = places.part(each)
+                yield _Part(part.source_log, part)
             except NotComparable as error:
                 yield _Part(each, None, f"source offsets {each}: {error}")
-            else:
-                yield _Part(each if part is None else part.source_log, part)
 
     def _logs_of(self, plan: PartitionPlan, source: Cluster, destination: Cluster) -> tuple[Log, Log]:
         """
@@ -315,13 +310,12 @@ class PartitionComparison:
         differences = [each for part in parts for each in part.findings.differences]
         not_compared = [each for part in parts for each in part.findings.not_compared]
         reasons = [part.reason for part in parts if part.reason]
-        is_to_the_end = any(part.plan is None or part.plan.open_transactions for part in parts)
-        held = plan.open_transactions if is_to_the_end else ()
+        held = next((each.plan.open_transactions for each in reversed(parts) if each.plan), ())
         is_part = not_compared or reasons or has_destination(held)
         counts = Counter[DifferenceKind]()
         for each in differences:
             counts[each.kind] += each.records
-        lags = [OffsetRange(part.lag, part.source.end) for part in parts if part.lag is not None]
+        lags = [(each.findings.lag, each.source.end) for each in parts if each.findings.lag is not None]
         begun = [part for part in parts if part.begin is not None]
         only = begun[0] if begun and len(parts) == 1 else None
         here, there = only.skipped if only else (None, None)
@@ -339,14 +333,14 @@ class PartitionComparison:
             not_compared=tuple(not_compared[:MOST_RANGES]),
             not_compared_omitted=max(0, len(not_compared) - MOST_RANGES),
             removed=sum(part.findings.removed for part in parts),
-            not_mirrored=OffsetRange(lags[0].start, lags[-1].end) if lags else None,
+            not_mirrored=OffsetRange(lags[0][0], lags[-1][1]) if lags else None,
             source_skipped=_unless_empty(here),
             destination_skipped=_unless_empty(there),
             reached=only.reached if only and not reasons else None,
             reason=_first_of(reasons),
             bytes_read=self.bytes_read,
             may_pass=self.failure is not None and is_transient(self.failure),
-            ranges=None if self._ranges is None else tuple(part.compared for part in begun),
+            ranges=None if self._ranges is None else tuple(filter(None, (each.compared for each in begun))),
             open_transactions=held,
         )
 

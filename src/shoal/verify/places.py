@@ -8,14 +8,15 @@ repeat themselves, or the destination writes its own times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 from ..mirroring.model.window import Until
 from .errors import NotComparable
 from .extent import LEAST_OFFSETS
 from .findings import OffsetRange, Place
-from .locate import earliest_time, find_first, first_records
-from .log import Log
+from .locate import Found, earliest_time, find_first, first_records
+from .log import Log, LogRecord
 from .plan import PartitionPlan
 
 __all__ = ["Places"]
@@ -25,9 +26,6 @@ _BEFORE, _BEHIND = 4_096, 65_536
 
 #: The offsets at the end of a log whose times are read.
 _LAST_OFFSETS = 256
-
-#: How far before its first offset a range may begin, if the copy ends too soon behind that to find it.
-_FURTHER_BACK = (0, LEAST_OFFSETS, 8_192, 65_536, 524_288)
 
 
 class Places:
@@ -63,67 +61,54 @@ class Places:
             return None if until is None else until.offset
         return self.offset_since(until.timestamp_ms)
 
-    def part(self, source: OffsetRange) -> PartitionPlan | None:
+    def part(self, source: OffsetRange) -> PartitionPlan:
         """
-        Return the plan of a range; None if the copy does not reach it yet.
+        Return the plan of a range. If the copy does not reach it yet, it has no record of the copy.
 
         Raises:
             NotComparable: The destination does not have its records, or they repeat themselves.
 
         """
-        start = self._start(source.start)
-        if start is None:
-            return None
-        end, is_there = self._place(source.end)
-        if end is None:
-            # The copy ends within the range; or so soon behind it that both logs are compared to their ends.
-            end = self._plan.ends if is_there else Place(source.end, self._plan.ends.destination)
-        return self._plan.between(start, end)
+        return self._plan.between(self._start(source.start), self._end(source.end))
 
-    def _start(self, offset: int) -> Place | None:
-        """Return the place at which to begin, or an earlier one; None if the copy does not reach it."""
-        first, copied = Place(self._ours.offsets.start, self._theirs.offsets.start), self._plan.copied
-        for before in _FURTHER_BACK:
-            tried = offset - before
-            if tried - first.source < LEAST_OFFSETS:
-                return first
-            place, is_there = self._place(tried)
-            if place is not None and place.source <= offset:
-                return place
-            if place is None and not is_there and (copied is None or copied.progress.source <= tried):
-                return None
-        return first
+    def _start(self, offset: int) -> Place:
+        """Return the place behind the last record before an offset that both sides have."""
+        first = Place(self._ours.offsets.start, self._theirs.offsets.start)
+        if offset - first.source < LEAST_OFFSETS:
+            return first  # the comparison finds its beginning by itself
+        head = first_records(self._ours, offset - LEAST_OFFSETS, offset)
+        found = self._find(offset, head)
+        if found is None:
+            return Place(offset, self._theirs.offsets.end)
+        return Place(head[found.last.at].offset + 1, found.last.offset + 1)
 
-    def _place(self, offset: int) -> tuple[Place | None, bool]:
-        """
-        Return the place of a source offset at the destination, and whether any record behind it is there.
+    def _end(self, offset: int) -> Place:
+        """Return the place of the first record from an offset on that both sides have."""
+        head = first_records(self._ours, offset, self._ours.offsets.end)
+        found = self._find(offset, head) if head else None
+        if found is None:
+            return Place(offset, self._theirs.offsets.end)
+        return Place(head[found.first.at].offset, found.first.offset)
 
-        There is no place if the destination ends before it, or so soon behind it that it is not certain.
-        """
-        here, there = self._ours.offsets, self._theirs.offsets
-        if offset == here.end:
-            return Place(here.end, there.end), True
-        if offset == here.start:
-            # The comparison of a first range finds its beginning by itself.
-            return Place(here.start, there.start), True
-        head = first_records(self._ours, offset)
-        time = earliest_time(head)
+    def _find(self, offset: int, head: Sequence[LogRecord]) -> Found | None:
+        """Find records before or behind an offset at the destination; None if it ends before them."""
+        there, time = self._theirs.offsets, earliest_time(head)
         near = there.start if time is None else self._theirs.first_at(time)
         if near is None and time is not None:
             _check_end(self._theirs, time)
         if near is None or near >= there.end:
-            return None, False
+            return None
         end = min(there.end, near + _BEHIND)
         found = find_first(head, self._theirs, max(there.start, near - _BEFORE), end)
-        if found is not None and found.is_proof:
-            return Place(head[found.first.at].offset, found.first.offset), True
-        if end < there.end:
+        if found is None and head and end == there.end:
+            return None
+        if found is None or not found.is_proof:
             raise NotComparable(
-                f"the destination does not have the records from source offset {offset} on near their times, "
-                "or they repeat themselves, so that their place is not certain. Compare all records of the "
-                "topic"
+                f"the destination does not have the records at source offset {offset} near their times, or "
+                "they repeat themselves, or they are too few, so that their place is not certain. Compare "
+                "all records of the topic"
             )
-        return None, found is not None
+        return found
 
 
 def _check_end(log: Log, time_ms: int) -> None:

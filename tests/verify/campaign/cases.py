@@ -116,7 +116,7 @@ def misrouted_across_topics(rng: random.Random, brokers: TwoBrokers) -> str | No
 
 
 def many_lost_in_a_row(rng: random.Random, brokers: TwoBrokers) -> str | None:
-    """A loss that is longer than the look ahead is one range; if it is too long, the comparison ends in it."""
+    """A loss that is longer than the look ahead is one range; the comparison ends in one too long."""
     items = _items(_MANY)
     begin = rng.randrange(1_000, 20_000)
     end = begin + rng.randrange(MOST_AHEAD + 1, _MANY - begin - 1_000)

@@ -233,9 +233,9 @@ class _Adoption:
         if begun.place == (0, 0) or begun.is_proven:
             return
         raise self._stop(
-            f"the source has {records} records of {self._name}, from offset {begun.source_offset} on, and too "
-            "few of them differ from each other to show that it has them in no other place. Mirror into an "
-            "empty topic (--rename)"
+            f"the source has {records} records of {self._name}, from offset {begun.source_offset} on, and "
+            "too few of them differ from each other to show that it has them in no other place. Mirror into "
+            "an empty topic (--rename)"
         )
 
     def _check_beginning(self, origin: tuple[int, int], source_log: OffsetRange) -> None:
