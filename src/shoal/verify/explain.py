@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ..client.config import IsolationLevel
-from .findings import ABORTED, NOWHERE, Difference, DifferenceKind, NotCompared, OffsetRange, Place, Side
+from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, Place, Side
 from .locate import find_keys
 from .log import Log
 from .ranges import Explanation, Ranges, Skips, at, one
@@ -60,27 +60,6 @@ class Findings:
     not_compared: list[NotCompared] = field(default_factory=list)
     removed: int = 0
     lag: int | None = None
-
-
-@dataclass(slots=True)
-class _Left:
-    """
-    The records of a slot that are not explained yet.
-
-    Attributes:
-        removed: The number of records of each side that lie in gaps of the other.
-
-    """
-
-    source: list[Odd]
-    destination: list[Odd]
-    slot: Slot
-    removed: Place = NOWHERE
-
-    def drop(self, source: Collection[int] = (), destination: Collection[int] = ()) -> None:
-        """Take records out by their offsets."""
-        self.source = [each for each in self.source if each.offset not in source]
-        self.destination = [each for each in self.destination if each.offset not in destination]
 
 
 def explain(
@@ -135,7 +114,7 @@ class _Rules:
     ) -> None:
         self.found = Findings()
         self.ranges = Ranges(Skips.of(slots))
-        self._left = [_Left(each.source, each.destination, each) for each in slots]
+        self._slots = [replace(each) for each in slots]  # after an error they are explained again
         self._ours = ours
         self._theirs = theirs
         self._begin = begin
@@ -147,8 +126,8 @@ class _Rules:
 
     def take_unreadable(self) -> None:
         """Name batches that cannot be read: all records of their slot stand beside them."""
-        for left in self._left:
-            both = ((Side.SOURCE, left.source), (Side.DESTINATION, left.destination))
+        for slot in self._slots:
+            both = ((Side.SOURCE, slot.source), (Side.DESTINATION, slot.destination))
             walls = [(side, each.unreadable) for side, records in both for each in records if each.unreadable]
             if not walls:
                 continue
@@ -156,17 +135,17 @@ class _Rules:
             problem = next(wall.problem for _, wall in walls if wall.is_damaged or not damaged)
             self.ranges.add(
                 Explanation(DifferenceKind.ALTERED if damaged else None, problem, damaged),
-                _whole(left.source, left.slot.start.source),
-                _whole(left.destination, left.slot.start.destination),
+                _whole(slot.source, slot.start.source),
+                _whole(slot.destination, slot.start.destination),
                 max(sum(each.records for each in records) for _, records in both),
             )
-            left.source, left.destination = [], []
+            slot.source, slot.destination = [], []
 
     # Moved
 
     def take_moved(self) -> None:
         """Name records that both sides have, and not in the same order, however far apart."""
-        missing = [each for left in self._left for each in left.source]
+        missing = [each for slot in self._slots for each in slot.source]
         extra: dict[Key, list[int]] = defaultdict(list)
         for record in reversed(self._extra()) if missing else ():
             for key in keys_of(record, Side.DESTINATION):
@@ -180,12 +159,12 @@ class _Rules:
                     here.add(record.offset)
                     there.add(offset)
                     break
-        for left in self._left if here else ():
-            left.drop(here, there)
+        for slot in self._slots if here else ():
+            slot.drop(here, there)
 
     def _extra(self) -> list[Odd]:
         """Return the records of the destination that are not explained yet."""
-        return [each for left in self._left for each in left.destination]
+        return [each for slot in self._slots for each in slot.destination]
 
     # Elsewhere in the source
 
@@ -202,9 +181,9 @@ class _Rules:
         if wanted - kept.keys() and self._ours.isolation_level is IsolationLevel.READ_COMMITTED:
             uncommitted = replace(self._ours, isolation_level=IsolationLevel.READ_UNCOMMITTED)
             aborted = find_keys(uncommitted, around, wanted - kept.keys())
-        for left in self._left:
-            place, named = at(left.slot.start.source), set[int]()
-            for record in left.destination:
+        for slot in self._slots:
+            place, named = at(slot.start.source), set[int]()
+            for record in slot.destination:
                 key = next(iter(keys_of(record, Side.DESTINATION)), None)
                 if key in kept:
                     self.ranges.add(_EXTRA, place, one(record.offset), copy_of=one(kept[key][0]))
@@ -213,7 +192,7 @@ class _Rules:
                 else:
                     continue
                 named.add(record.offset)
-            left.drop(destination=named)
+            slot.drop(destination=named)
         self._name_doubled_before(before, kept)
 
     def _before(self) -> list[Odd]:
@@ -253,20 +232,19 @@ class _Rules:
 
     def take_lag(self) -> None:
         """Leave out what the copy does not have yet: as many as it has unlike ones stand in their places."""
-        for left in self._left:
-            slot = left.slot
+        for slot in self._slots:
             if not slot.is_last:
                 continue
-            kept = sum(each.offset < self._mirrored_until for each in left.source)
-            count = max(kept, min(len(left.destination), len(left.source)))
-            if not kept and slot.gaps.source >= len(left.destination):
+            kept = sum(each.offset < self._mirrored_until for each in slot.source)
+            count = max(kept, min(len(slot.destination), len(slot.source)))
+            if not kept and slot.gaps.source >= len(slot.destination):
                 count = 0  # the source's cleaner may have removed what they stand for
-            lag = left.source[count:]
+            lag = slot.source[count:]
             if lag:
-                left.source = left.source[:count]
+                slot.source = slot.source[:count]
                 self.found.lag = lag[0].offset
                 # Offsets at the copy's end that neither its own records nor known missing ones take.
-                free = max(0, slot.gaps.destination - max(0, count - len(left.destination)))
+                free = max(0, slot.gaps.destination - max(0, count - len(slot.destination)))
                 self._deleted_until = lag[free].offset if free < len(lag) else _END
 
     # Compaction
@@ -274,31 +252,31 @@ class _Rules:
     def take_removed(self) -> None:
         """Take out the records that the other side's log cleaner explains: it left a gap there."""
         beside = [
-            left
-            for left in self._left
-            if (left.source and left.slot.gaps.destination) or (left.destination and left.slot.gaps.source)
+            slot
+            for slot in self._slots
+            if (slot.source and slot.gaps.destination) or (slot.destination and slot.gaps.source)
         ]
         if not beside:
             return
-        wanted = {each.key for left in beside for each in (*left.source, *left.destination)}
+        wanted = {each.key for slot in beside for each in (*slot.source, *slot.destination)}
         here = _Keys.of(self._ours, wanted, max(self._mirrored_until, self._deleted_until))
         there = _Keys.of(self._theirs, wanted, _END)
-        for left in beside:
-            slot = left.slot
-            end = _first_behind_gap(slot.destination, slot.end.destination)
-            copied = {each.offset for each in left.destination}
-            gone, unknown = _judged(left.source, slot.gaps.destination, here, there, end, copied)
+        for slot in beside:
+            ends = Place(*map(_first_behind_gap, slot.all, slot.end))
+            copied = {each.offset for each in slot.destination}
+            gone, unknown = _judged(slot.source, slot.gaps.destination, here, there, ends.destination, copied)
             for offset in unknown:
                 self.ranges.add(_may_be_removed(Side.DESTINATION), one(offset), at(slot.start.destination))
-            end = slot.end.source if self.found.lag is None or not slot.is_last else self.found.lag
-            end = min(end, _first_behind_gap(slot.source, end))
-            mirrored = {each.offset for each in left.source}
-            extra, strange = _judged(left.destination, slot.gaps.source, there, here, end, mirrored)
+            end = ends.source
+            if slot.is_last and self.found.lag is not None:
+                end = min(end, self.found.lag)
+            mirrored = {each.offset for each in slot.source}
+            extra, strange = _judged(slot.destination, slot.gaps.source, there, here, end, mirrored)
             for offset in strange:
                 self.ranges.add(_may_be_removed(Side.SOURCE), at(slot.start.source), one(offset))
             self.found.removed += len(gone) + len(extra)
-            left.removed = Place(len(gone) + len(unknown), len(extra) + len(strange))
-            left.drop(gone | unknown.keys(), extra | strange.keys())
+            slot.removed = Place(len(gone) + len(unknown), len(extra) + len(strange))
+            slot.drop(gone | unknown.keys(), extra | strange.keys())
 
     # The first slot and the rest
 
@@ -309,29 +287,29 @@ class _Rules:
         A record with too few gaps behind it for the removed records of the other side is no record before
         the other's beginning: the other side had something in its place.
         """
-        for left in self._left[:1]:
-            slot, removed = left.slot, left.removed
+        for slot in self._slots[:1]:
+            removed = slot.removed
             if slot.start == self._begin:
-                certain = _behind_gaps(slot.source, slot.gaps.source, removed.destination)
-                kept = max(len(left.destination), sum(each.offset in certain for each in left.source))
-                left.source = left.source[len(left.source) - kept :] if kept else []
+                certain = _behind_gaps(slot.all[0], slot.gaps.source, removed.destination)
+                kept = max(len(slot.destination), sum(each.offset in certain for each in slot.source))
+                slot.source = slot.source[len(slot.source) - kept :] if kept else []
                 if self._ours.offsets.start > 0:
-                    certain = _behind_gaps(slot.destination, slot.gaps.destination, removed.source)
-                    kept = max(len(left.source), sum(each.offset in certain for each in left.destination))
-                    left.destination = left.destination[len(left.destination) - kept :] if kept else []
+                    certain = _behind_gaps(slot.all[1], slot.gaps.destination, removed.source)
+                    kept = max(len(slot.source), sum(each.offset in certain for each in slot.destination))
+                    slot.destination = slot.destination[len(slot.destination) - kept :] if kept else []
 
     def name_the_rest(self) -> None:
         """Name the rest: records that stand in each other's places are altered, others missing or extra."""
-        for left in self._left:
-            place = left.slot.start
-            for ours, theirs in zip(left.source, left.destination, strict=False):
+        for slot in self._slots:
+            place = slot.start
+            for ours, theirs in zip(slot.source, slot.destination, strict=False):
                 explanation = _ONLY_TIME if ours.body == theirs.body else _ALTERED
                 self.ranges.add(explanation, one(ours.offset), one(theirs.offset))
                 place = Place(ours.offset + 1, theirs.offset + 1)
-            both = min(len(left.source), len(left.destination))
-            for each in left.source[both:]:
+            both = min(len(slot.source), len(slot.destination))
+            for each in slot.source[both:]:
                 self.ranges.add(_MISSING, one(each.offset), at(place.destination))
-            for each in left.destination[both:]:
+            for each in slot.destination[both:]:
                 self.ranges.add(_EXTRA, at(place.source), one(each.offset))
 
 

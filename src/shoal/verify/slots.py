@@ -7,10 +7,9 @@ A slot keeps no more than hashes of its records, and only a number of them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple
 
 from .findings import NOWHERE, Place, Side
 from .log import LogRecord
@@ -25,9 +24,10 @@ _MOST_LIKES = 16
 MOST_DIFFERENT = 131_072
 
 
-class Slot(NamedTuple):
+@dataclass(slots=True)
+class Slot:
     """
-    The records that each side has between two records that both have.
+    The records that each side has between two records that both have, and that are not explained yet.
 
     Attributes:
         source: The source's records.
@@ -36,6 +36,8 @@ class Slot(NamedTuple):
         gaps: The number of offsets of the source and of the destination that have no record.
         end: The offsets of the record behind it.
         is_last: Whether it is at the ends of both sides.
+        removed: The number of records of each side that were in gaps of the other.
+        all: The records of each side, explained or not.
 
     """
 
@@ -45,6 +47,16 @@ class Slot(NamedTuple):
     gaps: Place = NOWHERE
     end: Place = NOWHERE
     is_last: bool = False
+    removed: Place = NOWHERE
+    all: tuple[list[Odd], list[Odd]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.all = self.source, self.destination
+
+    def drop(self, source: Collection[int] = (), destination: Collection[int] = ()) -> None:
+        """Take records out by their offsets."""
+        self.source = [each for each in self.source if each.offset not in source]
+        self.destination = [each for each in self.destination if each.offset not in destination]
 
 
 @dataclass(slots=True)
@@ -91,7 +103,7 @@ def _split(slot: Slot, pairs: Sequence[Place]) -> Iterator[Slot]:
         start, first = Place(ours.end, theirs.end), Place(here + 1, there + 1)
         gaps = Place(gaps.source - own.source, gaps.destination - own.destination)
     source, destination = slot.source[first.source :], slot.destination[first.destination :]
-    yield slot._replace(source=source, destination=destination, start=start, gaps=gaps)
+    yield replace(slot, source=source, destination=destination, start=start, gaps=gaps)
 
 
 def gaps_of(records: Sequence[Odd]) -> int:
