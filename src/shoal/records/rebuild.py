@@ -121,27 +121,16 @@ def _fitting(encoded: memoryview, ends: list[int], codec: Codec, room: int) -> t
     payload = compress(codec, encoded[: ends[-1]])
     if len(payload) <= room or len(ends) == 1:
         return len(ends), payload
-    # As many as fit lie between a number that does and one that does not:
-    # guessed at by their sizes and halved by turns.
-    low, low_payload, low_size = 0, b"", 0
-    high, high_size = len(ends), len(payload)
-    by_size = True
+    # As many as fit lie between a number that does and one that does not.
+    low, low_payload, high = 0, b"", len(ends)
     while high - low > 1:
-        if by_size:
-            low_end = ends[low - 1] if low else 0
-            wanted = low_end + (room - low_size) * (ends[high - 1] - low_end) // max(high_size - low_size, 1)
-            middle = min(max(bisect_right(ends, wanted), low + 1), high - 1)
-        else:
-            middle = (low + high) // 2
-        by_size = not by_size
+        middle = (low + high) // 2
         payload = compress(codec, encoded[: ends[middle - 1]])
         if len(payload) <= room:
-            low, low_payload, low_size = middle, payload, len(payload)
+            low, low_payload = middle, payload
         else:
-            high, high_size = middle, len(payload)
-    if low == 0:
-        return 1, compress(codec, encoded[: ends[0]])
-    return low, low_payload
+            high = middle
+    return (low, low_payload) if low else (1, compress(codec, encoded[: ends[0]]))
 
 
 def _batch_of(records: Sequence[Record], codec: Codec, payload: bytes) -> RecordBatch:

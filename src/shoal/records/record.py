@@ -34,7 +34,7 @@ __all__ = [
     "read_payload",
     "read_records",
     "read_records_as",
-    "read_unsigned",
+    "read_sized",
     "write_body",
     "write_varint",
 ]
@@ -145,18 +145,18 @@ def read_key_value_headers(
     """
     body = record.body
     try:
-        key, position = _read_sized(body, 0)
-        value, position = _read_sized(body, position)
+        key, position = read_sized(body, 0)
+        value, position = read_sized(body, position)
         count, position = _read_varint(body, position)
         # Each header takes two bytes at least: a count of billions ends here.
         if not 0 <= count <= (len(body) - position) // 2:
             raise Malformed(f"{count} headers in {len(body) - position} bytes")
         headers = []
         for _ in range(count):
-            name, position = _read_sized(body, position)
+            name, position = read_sized(body, position)
             if name is None:
                 raise Malformed("a header without a name")
-            content, position = _read_sized(body, position)
+            content, position = read_sized(body, position)
             headers.append((name, content))
         if position != len(body):
             raise Malformed(f"{len(body) - position} bytes behind the last header")
@@ -181,7 +181,7 @@ def read_key(record: Record) -> bytes | None:
         size = body[0]  # in line if it takes one byte: a fifth of the time
         if size < 0x80 and not size & 1 and size >> 1 < len(body):
             return body[1 : 1 + (size >> 1)]
-        return _read_sized(body, 0)[0]
+        return read_sized(body, 0)[0]
     except (Malformed, IndexError):
         raise CorruptBatch("the record's key does not parse", record.offset) from None
 
@@ -320,7 +320,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     return value >> 1 ^ -(value & 1), position
 
 
-def _read_sized(data: bytes, position: int) -> tuple[bytes | None, int]:
+def read_sized(data: bytes, position: int) -> tuple[bytes | None, int]:
     """Read bytes behind their length; a negative one is null, as it is for Kafka."""
     length, position = _read_varint(data, position)
     if length < 0:
