@@ -12,7 +12,8 @@ import pytest
 
 from rig.wait import wait_until
 from shoal.client.security.tls import TlsSettings, connect_tls
-from shoal.gateway.client_connection import ClientGone, begin_tls
+from shoal.gateway.client_connection import Client, ClientGone
+from shoal.net.budget import Budget
 
 
 @pytest.fixture
@@ -46,6 +47,7 @@ def test_tls_to_a_peer_that_reset_the_connection_fails_and_leaves_no_socket(rese
 
 @pytest.mark.filterwarnings("error::ResourceWarning")
 def test_tls_of_a_client_that_reset_the_connection_fails_and_leaves_no_socket(reset: socket.socket) -> None:
+    client = Client(reset, 10.0, "127.0.0.1", Budget(1), print)
     with pytest.raises(ClientGone):
-        begin_tls(reset, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        client.begin_tls(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     gc.collect()

@@ -19,7 +19,7 @@ from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
 from .converting import CORES, LARGE
 
-__all__ = ["LARGE_BYTES", "PIECE_BYTES", "Client", "ClientGone", "ClientRequest", "begin_tls"]
+__all__ = ["LARGE_BYTES", "PIECE_BYTES", "Client", "ClientGone", "ClientRequest"]
 
 #: The buffer through which requests and answers are forwarded.
 PIECE_BYTES = 64 * 1024
@@ -116,8 +116,18 @@ class Client:
     # Of its own thread
 
     def begin_tls(self, context: ssl.SSLContext) -> None:
-        """Do the server's half of a TLS handshake."""
-        self._socket = begin_tls(self._connected, context)
+        """
+        Do the server's half of a TLS handshake.
+
+        The new socket has a descriptor of its own: the old one stays open, and a shutdown of it ends both.
+        """
+        own = self._connected.dup()
+        own.settimeout(_HANDSHAKE_S)
+        try:
+            self._socket = tls_handshake.begin_tls(context, own, server_side=True)
+        except (OSError, ValueError) as error:
+            own.close()
+            raise ClientGone(f"no TLS: {error}") from error
         self._socket.settimeout(self._idle_s)
 
     def prove(self) -> None:
@@ -383,23 +393,3 @@ class ClientRequest:
             left -= len(part)
             yield part
             del part  # else both this one and the next would be in memory
-
-
-def begin_tls(connected: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """
-    Do the server's half of a TLS handshake.
-
-    The returned socket has a descriptor of its own: ``connected`` stays open, and a shutdown of it ends both.
-
-    Raises:
-        ClientGone: The handshake failed.
-
-    """
-    connected.settimeout(_HANDSHAKE_S)
-    own = connected.dup()
-    own.settimeout(_HANDSHAKE_S)
-    try:
-        return tls_handshake.begin_tls(context, own, server_side=True)
-    except (OSError, ValueError) as error:
-        own.close()
-        raise ClientGone(f"no TLS: {error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import select
-from collections.abc import Iterable
 from typing import Any
 
 from ..client.answer_sizes import ANSWER_BYTES_PROPERTY, LARGEST_FRAME
@@ -61,27 +60,19 @@ class Upstream(Connection):
     # Piece by piece
 
     def forward(self, request: ClientRequest, *, answered: bool = True) -> None:
-        """Send a client's request unchanged, while it is being received."""
-        header = request.header
-        self.stream_parts(request.parts(), name_of(header.api_key), header.correlation_id, answered=answered)
-
-    def stream_parts(
-        self, parts: Iterable[bytes], name: str, correlation_id: int, *, answered: bool = True
-    ) -> None:
         """
-        Send an encoded request part by part; each part is sent before the next one is taken.
+        Send a client's request unchanged, while it is being received.
+
+        If the client breaks it off, the connection is closed, since the request is incomplete.
 
         Args:
-            parts: The bytes of the request, its size first. If the iterable raises, the connection is closed,
-                since the request is incomplete.
-            name: The API's name, for errors.
-            correlation_id: The id in the request.
-            answered: Whether the request has a response.
+            request: The request.
+            answered: Whether it has a response.
 
         """
         self.renew_login_in_time()
         try:
-            for part in parts:
+            for part in request.parts():
                 self._socket.sendall(part)
                 del part  # else it would be in memory beside the next one
         except OSError as error:
@@ -90,7 +81,8 @@ class Upstream(Connection):
             self.close()
             raise
         if answered:
-            self._in_flight.append(Expected(correlation_id, name, LARGEST_FRAME))
+            header = request.header
+            self._in_flight.append(Expected(header.correlation_id, name_of(header.api_key), LARGEST_FRAME))
 
     def relay_answer(self) -> None:
         """Send the answer to the client unchanged, while it is being received."""
