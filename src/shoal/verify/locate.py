@@ -166,9 +166,8 @@ def _begin_by_content(
     if unlike >= _PROOF or same == len(alike):
         is_proven = unlike >= _PROOF or (2 * unlike > same and (start == (0, 0) or unlike >= 4))
         return Alignment(Aligned.BY_CONTENT, *start, note, is_proven)
-    place = _search(ours, theirs, start, source, destination)
-    if place is not None:
-        return Alignment(Aligned.BY_CONTENT, *place, note)
+    if found := _search(ours, theirs, start, source, destination, note):
+        return found
     raise NotComparable(
         f"{note}, and the first {len(source):,} records of the source and the first {len(destination):,} of "
         "the destination are not on the other side: this is not a copy of the topic, or retention has "
@@ -177,20 +176,30 @@ def _begin_by_content(
 
 
 def _search(
-    ours: Log, theirs: Log, start: Place, source: Sequence[LogRecord], destination: Sequence[LogRecord]
-) -> Place | None:
-    """Search the head of each log in the other; return the beginning of one of both, if it is certain."""
+    ours: Log,
+    theirs: Log,
+    start: Place,
+    source: Sequence[LogRecord],
+    destination: Sequence[LogRecord],
+    note: str,
+) -> Alignment | None:
+    """Search the head of each log in the other; return the beginning of one, if possible a certain one."""
+    best: Alignment | None = None
     for log, head, first, own_first in (
         (ours, destination, start.source, start.destination),
         (theirs, source, start.destination, start.source),
     ):
         found = _find(head, log, first)
-        if found is not None:
+        if found is not None and (best is None or found.is_proof):
             there, own = _stepped_back(found, head, log, first, own_first)
             place = Place(there, own) if log is ours else Place(own, there)
-            # A source that has all it ever had shows the copy's beginning, too: it is part of the comparison.
-            return place if ours.offsets.start else place._replace(destination=theirs.offsets.start)
-    return None
+            if not ours.offsets.start:
+                # The source has all that it ever had: the copy's beginning is part of the comparison.
+                place = place._replace(destination=theirs.offsets.start)
+            best = Alignment(Aligned.BY_CONTENT, *place, note, found.is_proof)
+            if found.is_proof:
+                break
+    return best
 
 
 def _stepped_back(
@@ -222,12 +231,11 @@ def _stepped_back(
 
 
 def _find(head: Sequence[LogRecord], log: Log, start: int) -> Found | None:
-    """Find records of one log in the other, from an offset and not long before their times on, for sure."""
+    """Find records of one log in the other, from an offset and not long before their times on."""
     time = earliest_time(head)
     first = None if time is None else log.first_at(time)
     near = start if first is None else max(start, first - _HEAD_RECORDS)
-    found = find_first(head, log, near, log.offsets.end)
-    return found if found is not None and found.is_proof else None
+    return find_first(head, log, near, log.offsets.end)
 
 
 def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> Found | None:
@@ -253,8 +261,9 @@ def find_first(head: Sequence[LogRecord], log: Log, start: int, end: int) -> Fou
                 newest = seen
                 if at in links:
                     repeated.add(at)
-                links.setdefault(at, _Link(at, each.offset, seen))
-                if len(links) == count:
+                    continue
+                links[at] = _Link(at, each.offset, seen)
+                if len(links) == count and len(_chain(links, repeated)) >= _PROOF:
                     break
             elif seen - newest == _MOST_UNLIKE and len(_chain(links, repeated)) >= _PROOF:
                 break
@@ -302,7 +311,9 @@ def find_again(
 
     """
     found = _find(destination[:_HEAD_RECORDS], ours, place.source)
-    if found is not None:
+    if found is not None and found.is_proof:
         return Place(found.first.offset, destination[found.first.at].offset)
     found = _find(source[:_HEAD_RECORDS], theirs, place.destination)
-    return None if found is None else Place(source[found.first.at].offset, found.first.offset)
+    if found is not None and found.is_proof:
+        return Place(source[found.first.at].offset, found.first.offset)
+    return None
