@@ -234,11 +234,11 @@ def _again(ours: Cursor, theirs: Cursor) -> Place | None:
     while True:
         source, destination = ours.look(window), theirs.look(window)
         ends = ours.ends_within(window), theirs.ends_within(window)
-        found = () if all(ends) else common(source, destination)
-        if len(found) >= (1 if any(ends) else _IN_COMMON):
-            return Place(source[found[0].source].offset, destination[found[0].destination].offset)
         if all(ends):
             return None
+        found = common(source, destination)
+        if len(found) >= (1 if any(ends) else _IN_COMMON):
+            return Place(source[found[0].source].offset, destination[found[0].destination].offset)
         are_large = (len(source) < window and not ends[0]) or (len(destination) < window and not ends[1])
         if window >= MOST_AHEAD or are_large:
             return find_again(ours.log, theirs.log, source, destination, Place(ours.place, theirs.place))
