@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.error_codes import ErrorCode
-from shoal.errors import CorruptBatch, NotConvertible
+from shoal.errors import CorruptBatch
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.records import Codec, split
 from shoal.records.down_conversion import DownConversion, convert
 from tests.batches import (
     CONTROL,
     LOG_APPEND_TIME,
-    TIMESTAMP,
     TRANSACTIONAL,
     Record,
     batch,
     compressed,
     marker,
-    message,
-    patched,
     payload,
     raw_batch,
     whole_messages,
-    wrapper,
 )
-from tests.each_case import each_case
 from tests.records.down_conversions import (
     EVERY_CODEC,
     EVERY_MAGIC,
@@ -49,25 +42,7 @@ from tests.records.down_conversions import (
     read_by_kafka_python,
 )
 from tests.strategies import INT64, damaged
-from tests.vectors import Vector, old_vectors, vectors
-
-
-def as_messages(records: Sequence[Record], magic: int, *, base: int, **fields: int) -> list[bytes]:
-    """Build each record as a message, with offsets from ``base`` on."""
-    return [
-        bytes(
-            message(
-                magic,
-                record.value,
-                key=record.key,
-                offset=base + record.offset_delta,
-                timestamp=fields.get("timestamp", TIMESTAMP + record.timestamp_delta),
-                attributes=fields.get("attributes", 0),
-            )
-        )
-        for record in records
-    ]
-
+from tests.vectors import Vector, old_vectors
 
 # The conversion of one batch, byte by byte.
 
@@ -81,13 +56,6 @@ def test_messages_have_literal_bytes() -> None:
     assert whole_messages(converted(source, 1)) == [
         bytes.fromhex("0000000000000005 00000018 5eaf63dc 01 00 00000174876e8000 00000001 6b 00000001 76")
     ]
-
-
-@pytest.mark.parametrize("base_timestamp", [-(2**63), -(2**63) + 9, 2**63 - 10, 2**63 - 1])
-def test_timestamps_wrap_around_at_64_bits_as_they_do_for_a_consumer(base_timestamp: int) -> None:
-    records = [Record(timestamp_delta=-10), Record(offset_delta=1, timestamp_delta=10)]
-    source = of(records, base_timestamp=base_timestamp, max_timestamp=0)
-    assert read(converted(source, 1)) == read(source)
 
 
 # Unchanged messages, and messages of magic 1.
@@ -111,75 +79,7 @@ def test_messages_readable_by_the_client_are_unchanged(stored: int, magic: int) 
         assert converted(record_set, magic)[: len(whole)] == whole
 
 
-def test_log_with_all_three_formats_is_converted_to_one() -> None:
-    parts = [
-        bytes(message(0, b"zero", offset=0)),
-        bytes(wrapper(1, Codec.GZIP, as_messages(MIXED, 1, base=0), offset=5)),
-        bytes(batch(3, base_offset=6, codec=Codec.LZ4)),
-    ]
-    source = b"".join(parts)
-    for magic in OLD_MAGICS:
-        assert read(converted(source, magic, limit_bytes=LIMIT))[: 1 + 5] == as_seen(read(source), magic)[:6]
-    assert converted(source, 1).startswith(parts[0] + parts[1])
-
-
-def _fetched() -> Iterator[tuple[str, bytes]]:
-    for vector in vectors():
-        if vector.api == "Fetch" and vector.direction == "response" and vector.codec != "zstd":
-            response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
-            for partition in response.partitions:
-                record_set = bytes(partition.record_set)
-                found = list(split(memoryview(record_set)))
-                if any(each.header.records_count and not each.header.is_control for each in found) and all(
-                    each.header.codec_id != Codec.ZSTD for each in found
-                ):
-                    yield f"{vector.name}-{partition.topic}-{partition.partition}", record_set
-
-
-@EVERY_MAGIC
-@each_case("fetched", _fetched(), itemgetter(0))
-def test_recorded_batches_are_converted_to_the_end(fetched: tuple[str, bytes], magic: int) -> None:
-    """Read to its end as a client does: the next fetch begins behind the last whole message."""
-    _, record_set = fetched
-    expected = as_seen(data_records(record_set), magic)
-    assert expected
-    assert list(_read_on(record_set, magic)) == expected
-
-
-def _read_on(record_set: bytes, magic: int) -> Iterator[Values]:
-    """Fetch, from the batch with the next offset on, until there is nothing more."""
-    offset = 0
-    while True:
-        rest = b"".join(
-            bytes(each.view) for each in split(memoryview(record_set)) if each.header.next_offset > offset
-        )
-        found = [
-            values
-            for values in read_by_kafka_python(converted(rest, magic, fetch_offset=offset))
-            if values[0] >= offset
-        ]
-        if not found:
-            return
-        yield from found
-        offset = found[-1][0] + 1
-
-
 # Dropped batches and records.
-
-
-@EVERY_MAGIC
-def test_transaction_markers_and_emptied_batches_are_dropped(magic: int) -> None:
-    empty = of([], base_offset=3, last_offset_delta=1)
-    source = (
-        marker(1, 5, base_offset=0)
-        + batch(2, base_offset=1)
-        + empty
-        + marker(0, 5, base_offset=5)
-        + batch(1, base_offset=6)
-    )
-    assert read_by_kafka_python(converted(source, magic)) == as_seen(
-        read(batch(2, base_offset=1) + batch(1, base_offset=6)), magic
-    )
 
 
 @EVERY_MAGIC
@@ -329,16 +229,3 @@ def test_damaged_records_are_converted_or_refused(data: bytes, drawn: st.DataObj
         assert error.position == 0  # noqa: PT017
         return
     assert len(read_by_kafka_python(messages)) == found.header.records_count
-
-
-def test_false_header_fields_are_detected() -> None:
-    good = of(MIXED, Codec.NONE)
-    for position, replacement in (
-        (57, (4).to_bytes(4)),  # fewer records than there are
-        (57, (6).to_bytes(4)),  # more
-        (23, (3).to_bytes(4)),  # an offset behind the last
-    ):
-        lying = patched(good, position, replacement)
-        with pytest.raises(NotConvertible) as refused:
-            conversion(lying)
-        assert refused.value.code is ErrorCode.CORRUPT_MESSAGE

@@ -219,24 +219,6 @@ def test_count_of_billions_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "delta", "expected"),
-    [
-        (2**63 - 1, 1, -(2**63)),
-        (2**63 - 1, 0, 2**63 - 1),
-        (-(2**63), -1, 2**63 - 1),
-        (-1, -(2**63), 2**63 - 1),
-        (-1, 0, -1),
-        (0, 2**62, 2**62),
-        (5, 2**63 - 1, -(2**63) + 4),
-        (1_600_000_000_000, -(2**40), 1_600_000_000_000 - 2**40),
-    ],
-)
-def test_timestamps_wrap_around_as_in_java(base: int, delta: int, expected: int) -> None:
-    found = view_of(raw_batch(payload([Written(timestamp_delta=delta)]), base_timestamp=base))
-    assert read_records(found, LIMIT)[0].timestamp == expected
-
-
-@pytest.mark.parametrize(
     ("body", "reason"),
     [
         (b"", "it is cut short"),

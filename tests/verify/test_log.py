@@ -12,11 +12,10 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.scan import PartitionReader
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, Disconnected, Stopped
+from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition
-from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import OffsetRange, Side
 from shoal.verify.errors import DamagedLog
@@ -63,14 +62,6 @@ def test_runs_are_of_the_batches_that_a_mirror_copies(log: Log, history: History
     history.plain(3).transaction(2, ends=ABORT).transaction(1, ends=COMMIT).empty(2).plain(2)
     assert runs(log, 0, history.next_offset) == [(0, 3, 0, True), (6, 7, 0, True), (10, 12, 2, True)]
     assert log.bytes_read == sum(len(batch.view) for batch in batches_of(history.log))
-
-
-def test_batch_that_is_too_large_stands_for_its_records(log: Log, history: History) -> None:
-    history.store(history.batch(2**15, codec=Codec.GZIP))
-    (found,) = log.records(0, 2**15)
-    assert found.unreadable is not None
-    assert (found.records, found.body, found.unreadable.is_damaged) == (2**15, None, False)
-    assert "decompressed" in found.unreadable.problem
 
 
 def test_runs_of_many_fetches_are_complete(
@@ -130,14 +121,6 @@ def test_log_that_ends_early_raises_after_patience(log: Log, history: History) -
     with pytest.raises(BrokerError, match=r"answer.*batch") as raised:
         next(found)
     assert raised.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
-
-
-def test_log_without_a_leader_raises_after_patience(log: Log, brokers: TwoBrokers, history: History) -> None:
-    history.plain(3)
-    brokers.source.stop()
-    with pytest.raises(Disconnected):
-        next(log.runs(0, 3))
-    brokers.source.start()
 
 
 def test_runs_raise_stopped_on_request(log: Log, history: History, stop: threading.Event) -> None:

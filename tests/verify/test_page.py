@@ -77,14 +77,6 @@ def test_reports_of_all_outcomes_fit_the_schema(brokers: TwoBrokers, history: Hi
     assert sampled.partitions[0].ranges
 
 
-def test_schema_refuses_a_report_without_an_outcome(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1)
-    report = verified(brokers).to_json_object()
-    del report["outcome"]
-    (error,) = Draft202012Validator(SCHEMA).iter_errors(report)
-    assert (error.validator, "'outcome'" in error.message) == ("required", True)
-
-
 # Page
 
 

@@ -208,15 +208,6 @@ def test_range_whose_time_an_emptied_batch_hides_is_not_compared(
     assert all(each in str(report.reason) for each in (f"the broker of the {side} ", "cleaner"))
 
 
-def test_records_that_repeat_themselves_are_not_compared_by_ranges(
-    brokers: TwoBrokers, history: History
-) -> None:
-    same = [Item(NOW_MS, None, b"alive")] * COUNT
-    load(brokers, history, same, same[:-1])
-    report = partition(brokers, extent=Extent(last_offsets=3_000))
-    assert report.outcome is not Outcome.DIFFERENT
-
-
 def test_sample_finds_a_range_that_lost_its_end(brokers: TwoBrokers, history: History) -> None:
     ranges = Extent(sample=0.5).ranges(
         OffsetRange(0, 60_000), None, None, random.Random(random.Random(3).random())

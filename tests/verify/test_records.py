@@ -549,20 +549,6 @@ def test_verify_names_a_large_batch_missing_in_a_recompressed_copy(sides: Sides,
     assert len(report.differences) == 1
 
 
-def test_verify_of_records_that_differ_throughout_lists_the_first(sides: Sides) -> None:
-    for _ in range(20):
-        sides.messages(250, 1)
-    sides.mirror()
-    changed = [
-        item._replace(value=b"other") if number % 2 else item for number, item in enumerate(sides.items)
-    ]
-    lay_out(sides.brokers, cut(changed, *[250] * 20))
-    report = sides.report()
-    assert report.counts == {DifferenceKind.ALTERED: 2500}
-    assert (len(report.differences), report.differences_omitted) == (100, 2400)
-    assert report.records == 2500
-
-
 def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(
     brokers: TwoBrokers,
 ) -> None:

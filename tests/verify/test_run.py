@@ -14,7 +14,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, Outcome, locate, verify
 from shoal.verify.log import LogRecord
 from tests import batches
-from tests.two_brokers import COMMIT, History, TwoBrokers
+from tests.two_brokers import History, TwoBrokers
 from tests.verifying import altered, extra, flip, partition, rewrite, verified
 
 # Topics and partitions
@@ -171,42 +171,3 @@ def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, histo
     assert (len(report.differences), report.differences_omitted) == (100, 150)
     assert report.counts == {DifferenceKind.ALTERED: 250}
     assert report.records == 250
-
-
-# Continuing an earlier comparison
-
-
-def test_verify_after_an_earlier_one_reads_only_the_new_records(brokers: TwoBrokers) -> None:
-    (history,) = brokers.topic()
-    history.plain(3).transaction(2, ends=COMMIT)
-    brokers.run()
-    first = verified(brokers)
-    history.plain(4)
-    brokers.run()
-    second = verified(brokers, earlier=first.state)
-    assert (first.records, second.records) == (5, 4)
-    assert (second.outcome, second.partitions[0].reached) == (Outcome.EQUAL, (10, 9))
-    assert second.bytes_read < first.bytes_read
-    third = verified(brokers, earlier=second.state)
-    assert (third.outcome, third.records) == (Outcome.NOTHING, 0)
-
-
-def test_verify_after_an_earlier_one_finds_records_that_are_missing_since(brokers: TwoBrokers) -> None:
-    (history,) = brokers.topic()
-    history.plain(3)
-    brokers.run()
-    first = verified(brokers)
-    history.plain(4)
-    brokers.run()
-    rewrite(brokers, lambda found: [found[0], batches.batch(4)])
-    assert verified(brokers, earlier=first.state).outcome is Outcome.DIFFERENT
-
-
-def test_verify_reads_everything_again_if_the_earlier_one_found_a_difference(brokers: TwoBrokers) -> None:
-    (history,) = brokers.topic()
-    history.plain(3)
-    brokers.run()
-    rewrite(brokers, lambda found: [batches.batch(3)])
-    first = verified(brokers)
-    assert first.outcome is Outcome.DIFFERENT
-    assert verified(brokers, earlier=first.state).outcome is Outcome.DIFFERENT

@@ -287,7 +287,7 @@ def test_copy_that_ends_with_a_record_which_the_source_has_again_is_refused(
     recut(adopting, history.committed[:4], 2)
     varied(history, 3)
     history.log.delete_records(4)
-    assert "not shown to be a faithful copy" in refused(adopting)
+    assert "in no other place" in refused(adopting)
 
 
 # Events during an adoption
