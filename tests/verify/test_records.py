@@ -183,87 +183,6 @@ def later(found: Sequence[Item]) -> list[Item]:
     return [each._replace(timestamp=each.timestamp + 1000, value=b"later") for each in found]
 
 
-def after_compaction(sides: Sides, codec: Codec, behind: Sequence[Item]) -> PartitionReport:
-    """Compare a source that has lost records 90 and 91, and a copy that still has them."""
-    sides.plain(3)
-    sides.holed([0, 2, 3], 5, codec)
-    sides.add(encode(behind, base_offset=sides.end), behind)
-    sides.mirror()
-    then = [*sides.items[:4], *items(1, 90), *sides.items[4:6], *items(1, 91), *sides.items[6:]]
-    lay_out(sides.brokers, cut(then, 3, 5, codec=codec))
-    return sides.report()
-
-
-@pytest.mark.parametrize("codec", Codec)
-def test_verify_after_compaction_of_the_source_is_equal_if_the_keys_follow(
-    sides: Sides, codec: Codec
-) -> None:
-    report = after_compaction(sides, codec, later(items(2, 90)))
-    assert (report.outcome, report.records, report.removed) == (Outcome.EQUAL, 8, 2)
-
-
-def test_verify_after_compaction_names_a_record_whose_key_is_left_before_it(sides: Sides) -> None:
-    # The cleaner would have removed the earlier one, too.
-    sides.add(encode(earlier := [Item(NOW_MS, b"key 90", b"earlier")]), earlier)
-    sides.holed([0, 2], 3)
-    behind = later(items(1, 90))
-    sides.add(encode(behind, base_offset=sides.end), behind)
-    sides.mirror()
-    lay_out(sides.brokers, cut([*sides.items[:2], *items(1, 90), *sides.items[2:]]))
-    report = sides.report()
-    assert (report.outcome, extra(report)) == (Outcome.DIFFERENT, [(2, 3)])
-
-
-def test_verify_after_compaction_of_a_deleted_key_is_equal(sides: Sides) -> None:
-    tombstones = [each._replace(timestamp=each.timestamp + 1000, value=None) for each in items(2, 90)]
-    sides.plain(3)
-    sides.holed([0, 2, 3], 8, Codec.NONE)
-    sides.plain(2)
-    sides.mirror()
-    then = [*sides.items[:6], *items(2, 90), *tombstones, *sides.items[6:]]
-    lay_out(sides.brokers, cut(then, 3))
-    report = sides.report()
-    assert (report.outcome, report.removed) == (Outcome.EQUAL, 4)
-
-
-def test_verify_after_compaction_of_a_deleted_key_at_the_end_is_equal(sides: Sides) -> None:
-    # Without a position, the tombstone looks as if it was not mirrored yet.
-    sides.plain(4)
-    tombstone = [sides.items[1]._replace(timestamp=NOW_MS + 1000, value=None)]
-    sides.add(encode(tombstone, base_offset=sides.end), tombstone)
-    sides.mirror()
-    kept = [sides.items[0], *sides.items[2:4]]
-    lay_out(sides.brokers, [encode(kept, deltas=[0, 2, 3], size=5)])
-    report = sides.report(group="none")
-    assert (report.outcome, report.removed) == (Outcome.EQUAL, 1)
-
-
-def test_verify_after_compaction_of_a_deleted_key_with_a_record_not_mirrored_yet_is_equal(
-    sides: Sides,
-) -> None:
-    # The gap at the destination's end has room for the tombstone, and not for the record behind it.
-    sides.plain(4)
-    tombstone = sides.items[1]._replace(timestamp=NOW_MS + 1000, value=None)
-    for again in (tombstone, tombstone._replace(timestamp=NOW_MS + 2000, value=b"again")):
-        sides.add(encode([again], base_offset=sides.end), [again])
-    lay_out(sides.brokers, [encode([sides.items[0], *sides.items[2:4]], deltas=[0, 2, 3], size=5)])
-    report = sides.report(group="none")
-    assert (report.outcome, report.removed, report.not_mirrored) == (Outcome.EQUAL, 1, (4, 6))
-
-
-def test_verify_names_a_lost_record_whose_tombstone_is_not_mirrored_yet(sides: Sides) -> None:
-    sides.plain(2)
-    again = [sides.items[0]._replace(timestamp=NOW_MS + 1000, value=b"again")]
-    sides.add(encode(again, base_offset=sides.end), again)
-    sides.mirror()
-    tombstone = [sides.items[0]._replace(timestamp=NOW_MS + 2000, value=None)]
-    sides.add(encode(tombstone, base_offset=sides.end), tombstone)
-    # The position shows that the record itself has taken the only offset at the end.
-    lay_out(sides.brokers, [encode(sides.items[1:2], deltas=[1], size=3)])
-    report = sides.report()
-    assert (report.outcome, missing(report)) == (Outcome.DIFFERENT, [(0, 1), (2, 3)])
-
-
 def test_verify_after_compaction_of_both_and_retention_of_the_source_is_equal(sides: Sides) -> None:
     sides.plain(10)
     first, second, kept, behind = items(1, 90), items(1, 91), items(40, 200), later(items(2, 90))
@@ -344,36 +263,6 @@ def test_verify_names_a_doubled_record_without_a_key_beside_a_gap(sides: Sides) 
     lay_out(sides.brokers, cut([found[0], found[1], found[1], found[2]], 2))
     report = sides.report()
     assert (report.outcome, extra(report)) == (Outcome.DIFFERENT, [(2, 3)])
-
-
-@pytest.mark.parametrize("is_followed", [False, True])
-def test_verify_after_compaction_of_the_destination_is_equal_only_if_the_keys_follow(
-    sides: Sides, is_followed: bool
-) -> None:
-    sides.plain(3)
-    sides.plain(5, Codec.LZ4)
-    behind = later(items(2, 4)) if is_followed else items(2, 8)
-    sides.add(encode(behind, base_offset=sides.end), behind)
-    sides.mirror()
-    kept = [sides.items[3], *sides.items[6:8]]
-    rest = encode(kept, Codec.LZ4, deltas=[0, 3, 4])
-    lay_out(sides.brokers, [*cut(sides.items[:3]), rest, *cut(behind)])
-    report = sides.report()
-    assert (report.records, report.removed) == (8, 2 * is_followed)
-    assert (report.outcome, missing(report)) == (
-        (Outcome.EQUAL, []) if is_followed else (Outcome.DIFFERENT, [(4, 6)])
-    )
-
-
-def test_verify_after_compaction_of_both_names_an_altered_record_behind_a_gap(sides: Sides) -> None:
-    # Either of the two has the key of the other: this is no later record for which a cleaner removed it.
-    sides.holed([0, 2, 3], 4)
-    sides.plain(20)
-    sides.mirror()
-    altered_one = [sides.items[0], sides.items[1]._replace(value=b"another"), *sides.items[2:]]
-    lay_out(sides.brokers, [encode(altered_one, deltas=[0, 2, *range(3, 24)], size=24)])
-    report = sides.report()
-    assert (report.outcome, altered(report)) == (Outcome.DIFFERENT, [((2, 3), (2, 3))])
 
 
 # Different
