@@ -4,7 +4,7 @@ A row of the page is from the newest run that has it, so a run of some rows leav
 """
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,9 @@ _SHAPES = ("b16_lz4", "b256_gzip", "b1024_lz4", "b1_lz4", "tls", "transactions")
 
 #: Percent of a host's CPU, by KIP-712: MirrorMaker 1 unchanged, and with whole batches.
 _KIP_BEFORE, _KIP_AFTER = 50.0, 15.0
+
+#: The quantities of before and after that the chart shows beside the CPU.
+_PANELS = ("peak RSS, MB", "GC, ms", "KB a batch", "conversions")
 
 _NATIVE, _PURE = "shoal, native", "shoal, pure Python"
 
@@ -94,11 +97,9 @@ def write_page(rows: Iterable[str], directory: Path = _DOCS) -> None:
     parts = [_HEAD, "## Aims", _aims(found), "## Cost of each mover", f"![CPU of each mover]({_COST})"]
     for name in names:
         run, section = found[name], found[name].sections[name]
-        parts += [
-            f"## {section.title}",
-            f"{run.date}: {section.text}",
-            table(_without_yardstick(section.figures)),
-        ]
+        left_out = (YARDSTICK, *_PANELS) if name == "before_after" else (YARDSTICK,)
+        figures = table(_without(section.figures, left_out))
+        parts += [f"## {section.title}", f"{run.date}: {section.text}", figures]
         if name == "before_after":
             kip = f"{_KIP_BEFORE:.0f} % of a host's CPU before, and {_KIP_AFTER:.0f} % after"
             parts += [f"KIP-712 reports {kip}.", f"![Before and after]({_BEFORE_AFTER})"]
@@ -114,10 +115,10 @@ def write_page(rows: Iterable[str], directory: Path = _DOCS) -> None:
         )
 
 
-def _without_yardstick(figures: Figures) -> Figures:
-    """Leave the yardstick of each turn in its run: it shows whether two runs can be compared."""
+def _without(figures: Figures, quantities: Collection[str]) -> Figures:
+    """Leave out quantities that a chart shows, or that only say whether two runs can be compared."""
     return {
-        subject: {name: turns for name, turns in found.items() if name != YARDSTICK}
+        subject: {name: turns for name, turns in found.items() if name not in quantities}
         for subject, found in figures.items()
     }
 
@@ -168,9 +169,7 @@ def _before_after_chart(figures: Figures) -> str:
     }
     marks = {_KIP_BEFORE: f"KIP-712, before: {_KIP_BEFORE:.0f} %", _KIP_AFTER: f"after: {_KIP_AFTER:.0f} %"}
     panels = [bars(scaled, "CPU, % of a host", marks=marks)]
-    panels += [
-        bars(by_quantity[name], name) for name in ("peak RSS, MB", "GC, ms", "KB a batch", "conversions")
-    ]
+    panels += [bars(by_quantity[name], name) for name in _PANELS]
     return svg(panels, "Mirrors that decode, and mirrors of whole batches")
 
 

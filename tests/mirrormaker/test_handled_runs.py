@@ -141,14 +141,6 @@ class Yielding(MirrorMakerMessageHandler):
         yield ProducerRecord.of(record)
 
 
-def test_handler_may_be_a_generator(makers: Makers) -> None:
-    makers.produce(30)
-    maker = makers.start("--message.handler", f"{__name__}:Yielding")
-    wait_until(lambda: makers.committed() == makers.ends(), 30)
-    maker.end()
-    assert makers.is_copied()
-
-
 def test_missing_partitions_are_added_with_a_handler(makers: Makers) -> None:
     makers.destination.create_topic("orders", 1)
     makers.produce(30)
@@ -287,15 +279,6 @@ def test_silent_destination_is_waited_for_and_nothing_is_skipped(makers: Makers)
     wait_until(lambda: makers.copied("elsewhere") == [each[1:] for each in makers.of_source()], 30)
     assert maker.end().exit_code == 0
     assert not any("left out" in each for each in maker.warnings)
-
-
-def test_failing_handler_ends_the_run_and_is_named(makers: Makers) -> None:
-    makers.produce(30)
-    summary = makers.start("--message.handler", f"{__name__}:Doubling").result()
-    assert summary.exit_code == 1
-    assert re.search(r"Doubling.*failed", summary.stopped["orders-1"])
-    assert "partition" in summary.ended
-    assert makers.committed()[1] == 2
 
 
 class RaisingAtTen(MirrorMakerMessageHandler):

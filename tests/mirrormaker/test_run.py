@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Partition
+from confluent_kafka import Producer
 
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
@@ -71,50 +70,6 @@ def test_two_makers_share_partitions_and_one_takes_over_the_other_s(makers: Make
     assert second.end().exit_code == 0
     assert makers.is_copied()  # once: nothing more came
     assert makers.committed() == makers.ends()
-
-
-def test_partitions_are_shared_with_another_consumer_of_the_group(makers: Makers) -> None:
-    makers.produce(30)
-    maker = makers.start("--use.raw.bytes")
-    wait_until(makers.is_copied, 30)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": makers.source.bootstrap,
-            "group.id": "makers",
-            "partition.assignment.strategy": "range",
-            "heartbeat.interval.ms": 100,
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.subscribe(["orders"])
-    try:
-        wait_until(lambda: consumer.poll(0.05) is None and bool(consumer.assignment()), 30)
-        theirs = {each.partition for each in consumer.assignment()}
-        assert len(theirs) in (1, 2)
-        wait_until(lambda: maker.partitions == 3 - len(theirs), 30)
-        makers.produce(30)
-
-        def ours_are_copied() -> bool:
-            consumer.poll(0.0)
-            copied, sent = makers.copied(), makers.of_source()
-            return all(copied[each] == sent[each] for each in range(3) if each not in theirs)
-
-        wait_until(ours_are_copied, 30)
-        assert all(makers.copied()[each] != makers.of_source()[each] for each in theirs)
-        # The other consumer's commits count: the maker continues after them.
-        ends = makers.ends()
-        consumer.commit(
-            offsets=[Partition("orders", each, ends[each]) for each in theirs], asynchronous=False
-        )
-    finally:
-        consumer.close()
-    wait_until(lambda: maker.partitions == 3, 30)
-    before = makers.copied()
-    makers.produce(30)
-    after = makers.of_source()
-    wait_until(lambda: all(len(each) == len(before[n]) + 10 for n, each in enumerate(makers.copied())), 30)
-    assert [each[-10:] for each in makers.copied()] == [each[-10:] for each in after]
-    assert maker.end().exit_code == 0
 
 
 def test_run_begins_at_mirror_maker_1_s_offsets_and_continues_at_positions(makers: Makers) -> None:
