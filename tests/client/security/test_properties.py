@@ -51,20 +51,21 @@ def test_jaas_is_tokenized_as_in_java(text: str, password: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    "text",
     [
-        ("", "semicolon"),
-        (f'{PLAIN} required password="hidden-7f"', "semicolon"),
-        (f"{PLAIN} required password=hidden-7f!;", "quote"),
-        (f'{PLAIN} required password="hidden-7f;', "quote"),
-        (f"{PLAIN} required password=hidden;-7f;", "more than one"),
-        (f'{PLAIN} password="hidden-7f";', "flag"),
-        (f'{PLAIN} required password "hidden-7f";', "each option must be"),
-        (f"{PLAIN} required password=;", "each option must be"),
+        "",
+        f'{PLAIN} required password="hidden-7f"',
+        f"{PLAIN} required password=hidden-7f!;",
+        f'{PLAIN} required password="hidden-7f;',
+        f"{PLAIN} required password=hidden;-7f;",
+        f'{PLAIN} password="hidden-7f";',
+        f'{PLAIN} required password "hidden-7f";',
+        f"{PLAIN} required password=;",
+        f'{PLAIN} requiredpassword="hidden-7f";',
     ],
 )
-def test_invalid_jaas_is_refused_without_its_secret(text: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence) as refused:
+def test_invalid_jaas_is_refused_without_its_secret(text: str) -> None:
+    with pytest.raises(ValueError, match='CLASS required name="value"') as refused:
         parse_jaas(text)
     assert "hidden" not in str(refused.value)
 

@@ -19,15 +19,15 @@ from ...errors import ConfigError
 
 __all__ = ["LoginModule", "parse_jaas"]
 
-_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
-
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|//[^\r\n]*|/\*.*?\*/)
-    |"(?P<double>(?:[^"\\\r\n]|\\.)*)"
-    |'(?P<single>(?:[^'\\\r\n]|\\.)*)'
-    |(?P<sign>[=;])
-    |(?P<word>[\w$.\-]+)""",
-    re.VERBOSE | re.DOTALL,
+_WORD = r"[\w$.\-]++"
+_SPACE = r"(?:\s|//[^\r\n]*|/\*.*?\*/)*+"
+_QUOTED = r"""(?:"(?:[^"\\\r\n]|\\.)*+"|'(?:[^'\\\r\n]|\\.)*+')"""
+_OPTION = rf"{_SPACE}({_WORD}){_SPACE}={_SPACE}({_QUOTED}|{_WORD})"
+_OPTIONS = re.compile(_OPTION, re.DOTALL)
+_FLAG = r"(?:required|requisite|sufficient|optional)(?![\w$.\-])"
+_MODULE = re.compile(
+    rf"{_SPACE}(?P<name>{_WORD}){_SPACE}{_FLAG}(?P<options>(?:{_OPTION})*){_SPACE};{_SPACE}",
+    re.DOTALL | re.IGNORECASE,
 )
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -69,46 +69,21 @@ def parse_jaas(text: str) -> LoginModule:
         ValueError: The text is malformed. The message contains nothing of it, since it holds a password.
 
     """
-    tokens = _tokens(text)
-    if len(tokens) < 3 or tokens[-1] != (";", True):
-        raise ValueError("it does not end with a semicolon")
-    if (";", True) in tokens[:-1]:
-        raise ValueError("it has more than one login module, or a semicolon within a value without quotes")
-    (name, is_sign), (flag, _) = tokens[:2]
-    if is_sign or flag.lower() not in _FLAGS:
-        raise ValueError("it does not begin with a login module's class and a flag such as 'required'")
-    options = {}
-    rest = tokens[2:-1]
-    for first in range(0, len(rest), 3):
-        triple = rest[first : first + 3]
-        if len(triple) != 3 or triple[0][1] or triple[1] != ("=", True) or triple[2][1]:
-            raise ValueError('after the flag, each option must be name="value"')
-        options[triple[0][0]] = triple[2][0]
-    return LoginModule(name, options)
+    found = _MODULE.fullmatch(text)
+    if not found:
+        raise ValueError(
+            'it must be CLASS required name="value" … and a semicolon, '
+            "with quotes around values that are no words"
+        )
+    options = _OPTIONS.findall(found["options"])
+    return LoginModule(found["name"], {name: _unescaped(value) for name, value in options})
 
 
-def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Return the tokens; True marks a sign."""
-    tokens = []
-    position = 0
-    while position < len(text):
-        found = _TOKEN.match(text, position)
-        if not found:
-            raise ValueError(
-                "a quote is not closed, or a character stands outside quotes that has to be in them"
-            )
-        position = found.end()
-        kind = found.lastgroup
-        if kind in ("double", "single"):
-            tokens.append((_unescaped(found[kind]), False))
-        elif kind != "space":
-            tokens.append((found[0], kind == "sign"))
-    return tokens
+def _unescaped(value: str) -> str:
+    """Return the text of a value, which is a word or stands in quotes."""
 
-
-def _unescaped(text: str) -> str:
     def character(found: re.Match[str]) -> str:
         escaped = found[1]
         return chr(int(escaped, 8)) if escaped[0] in "01234567" else _CONTROL.get(escaped, escaped)
 
-    return _ESCAPE.sub(character, text)
+    return _ESCAPE.sub(character, value[1:-1]) if value[0] in "\"'" else value
