@@ -1,11 +1,14 @@
-"""The mode of a file with a password, a key or a token: other users of the machine must not read it."""
+"""Files with a password, a key or a token: other users of the machine must not read them."""
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["open_mode"]
+__all__ = ["as_file", "open_mode"]
 
 
 def open_mode(status: os.stat_result) -> str | None:
@@ -18,3 +21,17 @@ def open_mode(status: os.stat_result) -> str | None:
     forbidden = 0o037 if status.st_uid == 0 else 0o077
     mode = stat.S_IMODE(status.st_mode)
     return f"{mode:04o}" if stat.S_ISREG(status.st_mode) and mode & forbidden else None
+
+
+@contextmanager
+def as_file(secret: bytes) -> Iterator[str]:
+    """Give a library that reads files alone a secret: in memory on Linux, else in a file of mode 0600."""
+    if hasattr(os, "memfd_create"):
+        # Only processes of this user can open it.
+        with os.fdopen(os.memfd_create("shoal"), "wb", buffering=0) as file:
+            file.write(secret)
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(prefix="shoal-", buffering=0) as kept:
+            kept.write(secret)
+            yield kept.name

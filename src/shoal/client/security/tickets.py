@@ -11,10 +11,11 @@ import base64
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ...secret_file import as_file
 from .held import Keeper
 from .kerberos import load_gssapi, no_ticket, service_host, service_name, shown
 from .login import Exchange, KerberosLogin, Keytab, LoginRefused, NoCredentials, TicketCache
@@ -79,7 +80,7 @@ def _of_keytab(login: KerberosLogin) -> tuple[Any, float]:
     keytab = login.keytab
     assert keytab is not None
     try:
-        with _as_file(keytab) as file:
+        with _file_of(keytab) as file:
             store = {"client_keytab": f"FILE:{file}", "ccache": f"MEMORY:shoal-{next(_caches)}"}
             found = gssapi.Credentials(name=_name(login), usage="initiate", store=store)
             return found, float(found.lifetime)
@@ -94,17 +95,11 @@ def _name(login: KerberosLogin) -> Any:
     return gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
 
 
-@contextmanager
-def _as_file(keytab: Keytab) -> Iterator[str]:
-    """Give libkrb5, which reads files alone, the keytab's file, or one that has what it had at the start."""
+def _file_of(keytab: Keytab) -> AbstractContextManager[str]:
+    """Return the keytab's file for libkrb5, which reads files alone, or one with what it had at the start."""
     if os.access(keytab.path, os.R_OK):
-        yield keytab.path
-        return
-    # In memory, which only Linux has: only processes of this user can open it.
-    with os.fdopen(os.memfd_create("keytab"), "wb") as file:
-        file.write(base64.b64decode(keytab.content))
-        file.flush()
-        yield f"/proc/self/fd/{file.fileno()}"
+        return nullcontext(keytab.path)
+    return as_file(base64.b64decode(keytab.content))
 
 
 #: The tickets of this process.

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import socket
 import ssl
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 
 from ...errors import ConfigError
 from ...net.tls_handshake import begin_tls
+from ...secret_file import as_file
 
 __all__ = ["TLS_ADVICE", "TlsSettings", "connect_tls", "read_tls", "tls_context", "tls_refusal"]
 
@@ -186,34 +183,17 @@ def tls_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Load key and certificates from an encrypted temporary file: Python cannot load them from memory."""
-    # Imported here: only a client with a certificate needs it.
-    from cryptography.hazmat.primitives.serialization import (
-        BestAvailableEncryption,
-        Encoding,
-        PrivateFormat,
-        load_pem_private_key,
-    )
-
+    """Load key and certificates: Python cannot load them from memory."""
     assert settings.private_key is not None
     assert settings.certificates is not None
-    password = secrets.token_bytes(32).hex()
-    key = load_pem_private_key(settings.private_key.encode(), None)
-    encrypted = key.private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())
-    )
-    descriptor, name = tempfile.mkstemp(prefix="shoal-", suffix=".pem")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(encrypted + settings.certificates.encode())
-        context.load_cert_chain(name, password=password)
-    except ssl.SSLError as error:
-        raise ConfigError(
-            "the private key of ssl.keystore does not fit its first certificate, or OpenSSL refuses one of "
-            f"them ({error.reason})"
-        ) from error
-    finally:
-        Path(name).unlink()
+    with as_file((settings.private_key + settings.certificates).encode()) as name:
+        try:
+            context.load_cert_chain(name)
+        except ssl.SSLError as error:
+            raise ConfigError(
+                "the private key of ssl.keystore does not fit its first certificate, or OpenSSL refuses one "
+                f"of them ({error.reason})"
+            ) from error
 
 
 def tls_refusal(error: OSError, host: str) -> str | None:
