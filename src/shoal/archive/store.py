@@ -13,17 +13,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
 import re
 import secrets
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError, StorageFailed
+from ..in_thread import in_thread
 from .credentials import StoreCredentials
 from .urls import LOCAL_SCHEME, check_url, shown_url
 
@@ -321,23 +321,12 @@ def _answer(where: str, question: Callable[[], T]) -> T:
     Some clients wait for minutes or for ever for a store that sends nothing. They cannot be ended, and keep
     signals from Python. So a thread asks.
     """
-    answers: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put(([question()], None))
-        except BaseException as error:
-            answers.put(([], error))
-
-    threading.Thread(target=ask, name="shoal-store", daemon=True).start()
+    asked = in_thread("shoal-store", question)
+    wait([asked], ANSWERS_WITHIN_S)
+    if not asked.done():
+        raise Disconnected(where, f"no answer in {ANSWERS_WITHIN_S:g} s")
     with _remote_errors(where):
-        try:
-            found, error = answers.get(timeout=ANSWERS_WITHIN_S)
-        except queue.Empty:
-            raise Disconnected(where, f"no answer in {ANSWERS_WITHIN_S:g} s") from None
-        if error is not None:
-            raise error
-    return found[0]
+        return asked.result()
 
 
 @contextlib.contextmanager

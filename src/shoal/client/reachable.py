@@ -7,11 +7,12 @@ the start.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterable
+from concurrent.futures import wait
+from functools import partial
 
 from ..errors import Disconnected, Unreachable
+from ..in_thread import in_thread
 from ..net.address import Address
 from .cluster import Cluster
 from .opening import open_socket
@@ -73,32 +74,22 @@ def unreachable_brokers(
         An error with the remedy for each that cannot be reached.
 
     """
-    attempts = [_Attempt(each, patience_s) for each in addresses]
-    deadline = time.monotonic() + patience_s
-    return [cluster.explain(each.address, error) for each in attempts if (error := each.outcome(deadline))]
+    attempts = {each: in_thread("shoal-reachable", partial(_failure, each, patience_s)) for each in addresses}
+    wait(attempts.values(), patience_s)
+    errors = []
+    for address, attempt in attempts.items():
+        late = Unreachable(str(address), f"no answer in {patience_s:g} s")
+        if (error := attempt.result() if attempt.done() else late) is not None:
+            errors.append(cluster.explain(address, error))
+    return errors
 
 
-class _Attempt:
-    """One attempt to connect, in a thread: a name server may take longer than the limit."""
-
-    def __init__(self, address: Address, patience_s: float) -> None:
-        self.address = address
-        self._patience_s = patience_s
-        self._error: Unreachable | None = None
-        self._thread = threading.Thread(target=self._connect, name="shoal-reachable", daemon=True)
-        self._thread.start()
-
-    def _connect(self) -> None:
-        try:
-            open_socket(self.address, self._patience_s).close()
-        except Unreachable as error:
-            self._error = error
-        except Disconnected:
-            pass  # malformed: the first request to that broker reports it
-
-    def outcome(self, deadline: float) -> Unreachable | None:
-        """Wait until a time of the monotonic clock, and return the error, if there is one."""
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        if self._thread.is_alive():
-            return Unreachable(str(self.address), f"no answer in {self._patience_s:g} s")
-        return self._error
+def _failure(address: Address, timeout_s: float) -> Unreachable | None:
+    """Connect to an address, and return why that failed."""
+    try:
+        open_socket(address, timeout_s).close()
+    except Unreachable as error:
+        return error
+    except Disconnected:
+        pass  # malformed: the first request to that broker reports it
+    return None

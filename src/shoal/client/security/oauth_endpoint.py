@@ -10,14 +10,14 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import queue
 import ssl
-import threading
 import urllib.error
 import urllib.request
+from functools import partial
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from ...in_thread import in_thread
 from .login import NoCredentials, TokenEndpoint, shown_url
 from .tls import tls_context, tls_refusal
 from .token import AccessToken, read_token
@@ -72,25 +72,13 @@ def _post(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
     """
     Send the request, and return the JSON object of the answer.
 
-    One limit holds for all of it, and a socket's timeout begins again with each byte. So a thread waits for
-    the endpoint, and is left to itself if it takes too long.
+    One limit holds for all of it: a socket's timeout begins again with each byte.
     """
-    found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            found.put(_answer(endpoint, where))
-        except Exception as error:
-            found.put(error)
-
-    threading.Thread(target=ask, name="shoal-token", daemon=True).start()
+    asked = in_thread("shoal-token", partial(_answer, endpoint, where))
     try:
-        answer = found.get(timeout=endpoint.timeout_ms / 1000)
-    except queue.Empty:
-        raise _no_answer(TimeoutError(), endpoint, where) from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+        return asked.result(endpoint.timeout_ms / 1000)
+    except TimeoutError as error:
+        raise _no_answer(error, endpoint, where) from None
 
 
 def _answer(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
