@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -127,21 +126,16 @@ class Connection(ReceivingEnd):
         self._renew_at = time.monotonic() + lifetime_ms / 1000 * _SESSION_USED if lifetime_ms > 0 else None
 
     def renew_login_in_time(self) -> None:
-        """Log in again if most of the login's lifetime has passed (KIP-368)."""
-        if self._renew_at is not None and time.monotonic() > self._renew_at:
-            self._renew_login()
-
-    def _renew_login(self) -> None:
         """
-        Log in again on the same connection (KIP-368): the broker would close it at the next request.
+        Log in again if most of the login's lifetime has passed (KIP-368): the broker would close it later.
 
-        The responses in flight are received before, and wait for :meth:`receive`.
+        The renewal waits until nothing is in flight: no caller sends without an end between two answers.
 
         """
+        if self._renew_at is None or self._in_flight or time.monotonic() <= self._renew_at:
+            return
         assert self._security is not None
-        early = deque(self._receive_frame(None) for _ in range(len(self._in_flight)))
         self._renew_at = None
-        kept, self._early = self._early, deque()
         try:
             self._log_in(self._security)
         except AccessRefused as error:
@@ -151,7 +145,6 @@ class Connection(ReceivingEnd):
         except BaseException:
             self.close()
             raise
-        self._early = kept + early
 
     def version(self, api_key: ApiKey) -> int:
         """
@@ -174,7 +167,7 @@ class Connection(ReceivingEnd):
     @property
     def in_flight(self) -> int:
         """The number of requests whose responses were not received yet; at least 1 while it is lent."""
-        return len(self._in_flight) + len(self._early) + (self._borrower is not None)
+        return len(self._in_flight) + (self._borrower is not None)
 
     @property
     def last_response_at(self) -> float:

@@ -182,8 +182,6 @@ class ReceivingEnd:
         self._is_tls = security is not None and security.tls is not None
         #: Requests without a response, oldest first.
         self._in_flight: deque[Expected] = deque()
-        #: Responses that came while the login was renewed, oldest first.
-        self._early: deque[memoryview] = deque()
         self._responses = 0
         self._last_response_at = time.monotonic()
         self._socket: socket.socket = connected
@@ -196,11 +194,6 @@ class ReceivingEnd:
             buffer: The memory for the response; by default, new memory.
 
         """
-        if self._early:
-            return self._early.popleft()
-        return self._receive_frame(buffer)
-
-    def _receive_frame(self, buffer: ReceiveBuffer | FreshMemory | None) -> memoryview:
         size = self._receive_size()
         frame = self._receive_into(buffer.reserve(size)) if buffer else self._receive_small(size)
         self._expect_answer(frame)
@@ -239,7 +232,7 @@ class ReceivingEnd:
     @property
     def is_readable(self) -> bool:
         """Whether there are received bytes, as far as that is known without a system call."""
-        if self._early or self._incoming.ahead:
+        if self._incoming.ahead:
             return True
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
@@ -248,7 +241,7 @@ class ReceivingEnd:
         """Whether :meth:`receive` needs no more bytes: a whole response came with the one before it."""
         ahead = self._incoming.ahead
         if not self._in_flight or len(ahead) < INT32.size:
-            return bool(self._early)
+            return False
         size: int = INT32.unpack_from(ahead)[0]
         return size > self._in_flight[0].largest or size <= len(ahead) - INT32.size
 
