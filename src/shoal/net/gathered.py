@@ -6,8 +6,10 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 __all__ = ["IOV_MAX", "Taken", "send_all", "send_while"]
 
@@ -64,111 +66,58 @@ def send_while(
         timeout_s: The limit of each wait until the socket takes bytes.
 
     """
-    sending: _Sending = _Gathered(connected, parts)
-    if isinstance(connected, ssl.SSLSocket):
-        sending = _Joined(connected, parts)
+    is_tls = isinstance(connected, ssl.SSLSocket)
+    unsent = deque(each for each in parts if len(each))
     size = 0
-    while not sending.is_sent:
+    # A call of TLS that could not end has to be repeated with the same bytes.
+    is_begun = False
+    while unsent:
+        if is_tls and not is_begun:
+            _join_first(unsent)
         if not may_send():
-            return Taken(size, sending.is_begun, None)
+            return Taken(size, is_begun, None)
         try:
-            size += sending.send()
+            is_begun = is_tls
+            taken = (
+                connected.send(unsent[0])
+                if is_tls
+                else connected.sendmsg(list(islice(unsent, IOV_MAX)), (), socket.MSG_DONTWAIT)
+            )
         except (BlockingIOError, ssl.SSLWantWriteError):
             is_ready = _wait(connected, select.POLLOUT, timeout_s)
         except ssl.SSLWantReadError:
             is_ready = _wait(connected, select.POLLIN, timeout_s)
         except OSError as error:
-            return Taken(size, sending.is_begun, error)
+            return Taken(size, is_begun, error)
         else:
+            is_begun = False
+            size += taken
+            _drop(unsent, taken)
             continue
         if not is_ready:
-            return Taken(size, sending.is_begun, BlockingIOError("the other end takes nothing"))
+            return Taken(size, is_begun, BlockingIOError("the other end takes nothing"))
     return Taken(size, False, None)
+
+
+def _drop(unsent: deque[bytes | memoryview], size: int) -> None:
+    """Drop the bytes that the socket took: a signal, or a full buffer, may cut a call short."""
+    while unsent and size >= len(unsent[0]):
+        size -= len(unsent.popleft())
+    if size:
+        unsent[0] = memoryview(unsent[0])[size:]
+
+
+def _join_first(unsent: deque[bytes | memoryview]) -> None:
+    """Join the first parts up to the size for one call of TLS; a larger one stays as it is."""
+    joined = [unsent.popleft()]
+    size = len(joined[0])
+    while unsent and size + len(unsent[0]) <= _TLS_JOINED:
+        size += len(unsent[0])
+        joined.append(unsent.popleft())
+    unsent.appendleft(b"".join(joined) if len(joined) > 1 else joined[0])
 
 
 def _wait(connected: socket.socket, event: int, timeout_s: float) -> bool:
     poll = select.poll()
     poll.register(connected, event)
     return bool(poll.poll(timeout_s * 1000))
-
-
-class _Sending(Protocol):
-    """Parts on their way out."""
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether the socket took all."""
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether the socket may have taken bytes that no call of :meth:`send` has returned."""
-
-    def send(self) -> int:
-        """Call the system once; return how many bytes the socket took."""
-
-
-class _Gathered:
-    """Parts that the kernel gathers; see :class:`_Sending`."""
-
-    is_begun = False
-
-    def __init__(self, connected: socket.socket, parts: Iterable[bytes | memoryview]) -> None:
-        self._socket = connected
-        self._unsent = list(parts)
-        self._first = 0
-
-    @property
-    def is_sent(self) -> bool:
-        return self._first == len(self._unsent)
-
-    def send(self) -> int:
-        unsent = self._unsent
-        some = unsent[self._first : self._first + IOV_MAX]
-        size = rest = self._socket.sendmsg(some, (), socket.MSG_DONTWAIT)
-        while self._first < len(unsent) and rest >= len(unsent[self._first]):
-            rest -= len(unsent[self._first])
-            self._first += 1
-        if rest:  # a signal, or a full buffer cut the call short
-            unsent[self._first] = memoryview(unsent[self._first])[rest:]
-        return size
-
-
-class _Joined:
-    """Parts that TLS takes joined; see :class:`_Sending`."""
-
-    def __init__(self, connected: ssl.SSLSocket, parts: Iterable[bytes | memoryview]) -> None:
-        self._socket = connected
-        self._joined = _join(parts)
-        self._next = next(self._joined, None)
-        self.is_begun = False
-
-    @property
-    def is_sent(self) -> bool:
-        return self._next is None
-
-    def send(self) -> int:
-        assert self._next is not None
-        # A call that could not end has to be repeated with the same bytes.
-        self.is_begun = True
-        size = self._socket.send(self._next)
-        rest = memoryview(self._next)[size:]
-        self._next = rest if rest else next(self._joined, None)
-        self.is_begun = False
-        return size
-
-
-def _join(parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """Join parts up to the size for one call of TLS; a larger one comes as it is."""
-    small: list[bytes | memoryview] = []
-    joined = 0
-    for part in parts:
-        if small and joined + len(part) > _TLS_JOINED:
-            yield b"".join(small)
-            small, joined = [], 0
-        if len(part) >= _TLS_JOINED:
-            yield part
-        elif part:
-            small.append(part)
-            joined += len(part)
-    if small:
-        yield b"".join(small)
