@@ -40,17 +40,21 @@ def test_listed_group_by_type_and_state(
     assert (group.is_active, group.commits_offsets) == (is_active, commits)
 
 
+@pytest.mark.parametrize(("newest", "described"), [(3, 1), (4, 0)])
 def test_list_groups_with_states_describes_the_groups_of_an_old_broker(
-    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, newest: int, described: int
 ) -> None:
     apis = broker.apis
-    before_2_6 = {**apis, ApiKey.LIST_GROUPS: replace(apis[ApiKey.LIST_GROUPS], newest=3)}
-    monkeypatch.setattr(broker, "apis", before_2_6)
+    older = {**apis, ApiKey.LIST_GROUPS: replace(apis[ApiKey.LIST_GROUPS], newest=newest)}
+    monkeypatch.setattr(broker, "apis", older)
     commit_offsets(cluster, "idle", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
     GroupMember(cluster, "busy", protocol="range", instance_id="busy-1").join()
-    assert {each.state for each in list_groups(cluster).groups.values()} == {""}
+    if described:
+        assert {each.state for each in list_groups(cluster).groups.values()} == {""}
+    asked = broker.faults.add(ApiKey.DESCRIBE_GROUPS, times=None)
     found = list_groups(cluster, with_states=True).groups
     assert {name: each.is_active for name, each in found.items()} == {"idle": False, "busy": True}
+    assert asked.hits == described
 
 
 def test_list_groups_of_a_loading_coordinator_returns_groups_and_the_error(

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..error_codes import ErrorCode
-from ..errors import Disconnected, ProtocolError, ShoalError, raise_for
+from ..errors import ProtocolError, ShoalError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..topic_partition import TopicPartition
 from .acls import AclOperation
 from .cluster import Cluster
 from .connection import Connection
+from .groups import descriptions
 
 __all__ = [
     "ActiveProducer",
@@ -203,21 +204,14 @@ def group_operations(cluster: Cluster, group: str) -> frozenset[str] | None:
     """
     Return the allowed operations of a group; None if the cluster does not return them.
 
-    Sends the request to each broker, not to the group's coordinator: see
-    :func:`~.groups.has_coordinator`.
+    Sends the request to each broker, not to the group's coordinator: see :func:`~.groups.descriptions`.
 
     """
-    for node_id in cluster.metadata.brokers:
-        try:
-            response = cluster.connection(node_id).request(
-                ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=True
-            )
-        except Disconnected:
-            continue
-        for described in response.groups:
-            described = _operations_of(described.error_code, described.authorized_operations)
-            if described is not None:
-                return described
+    for described in descriptions(cluster, group, with_operations=True):
+        if described is not None:
+            found = _operations_of(described.error_code, described.authorized_operations)
+            if found is not None:
+                return found
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import Disconnected, ProtocolError, ShoalError, raise_for
 from ..protocol.apis import ApiKey
@@ -20,6 +21,7 @@ __all__ = [
     "GroupType",
     "ListedGroup",
     "describe_holder",
+    "descriptions",
     "group_assignment",
     "has_coordinator",
     "list_groups",
@@ -140,10 +142,7 @@ def list_groups(cluster: Cluster, *, with_states: bool = False) -> GroupListing:
 def _states(connection: Connection, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     for start in range(0, len(names), _DESCRIBED_AT_ONCE):
         some = list(names[start : start + _DESCRIBED_AT_ONCE])
-        described = connection.request(
-            ApiKey.DESCRIBE_GROUPS, groups=some, include_authorized_operations=False
-        ).groups
-        for each in described:
+        for each in connection.request(ApiKey.DESCRIBE_GROUPS, groups=some).groups:
             raise_for(each.error_code, f"describing group {each.group_id!r}")
             yield each.group_id, each.group_state
 
@@ -156,9 +155,7 @@ def describe_holder(cluster: Cluster, group: str) -> str | None:
     again from another process, the broker keeps the client id and the address of the first process
     (``replaceStaticMember``). Only the subscription is new.
     """
-    response = ask_coordinator(
-        cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
-    )
+    response = ask_coordinator(cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group])
     members = [member for described in response.groups for member in described.members]
     if not members:
         return None
@@ -187,9 +184,7 @@ def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartit
     group rebalances.
 
     """
-    response = ask_coordinator(
-        cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
-    )
+    response = ask_coordinator(cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group])
     assignment: dict[str, list[TopicPartition]] = {}
     for described in response.groups:
         raise_for_group(cluster, group, described.error_code, "reading the members")
@@ -199,29 +194,43 @@ def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartit
     return assignment
 
 
+def descriptions(cluster: Cluster, group: str, *, with_operations: bool = False) -> Iterator[Any]:
+    """
+    Yield each broker's description of a group; None for a broker that does not answer.
+
+    FindCoordinator, which the other functions use, makes a broker create ``__consumer_offsets``. This
+    function does not.
+
+    Args:
+        with_operations: Whether a description has the allowed operations.
+
+    """
+    for node_id in cluster.metadata.brokers:
+        try:
+            response = cluster.connection(node_id).request(
+                ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=with_operations
+            )
+        except Disconnected:
+            yield None
+        else:
+            yield from response.groups
+
+
 def has_coordinator(cluster: Cluster, group: str) -> bool:
     """
     Return whether any broker coordinates a group; if none does, the cluster has no groups yet.
 
-    FindCoordinator, which the other functions use, makes a broker create ``__consumer_offsets``. This
-    function does not. If a broker does not answer, it may be the coordinator.
+    If a broker does not answer, it may be the coordinator. See :func:`descriptions`.
 
     Raises:
         BrokerError: This principal may not describe the group.
 
     """
-    cluster = cluster.keeper
     silent = False
-    for node_id in cluster.metadata.brokers:
-        try:
-            response = cluster.connection(node_id).request(
-                ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
-            )
-        except Disconnected:
+    for described in descriptions(cluster.keeper, group):
+        if described is None:
             silent = True
-            continue
-        for described in response.groups:
-            if described.error_code not in COORDINATOR_MOVED:
-                raise_for(described.error_code, f"group {group!r} on {cluster}")
-                return True
+        elif described.error_code not in COORDINATOR_MOVED:
+            raise_for(described.error_code, f"group {group!r} on {cluster.keeper}")
+            return True
     return silent
