@@ -7,16 +7,17 @@ module does not use kafka-python's assignors (docs/architecture.md, "Assignors a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
 
 __all__ = ["ASSIGNORS", "Assignor", "Member", "assignors_named"]
 
-Assignment = dict[str, list[TopicPartition]]
+Assignment: TypeAlias = dict[str, list[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,77 +42,56 @@ class Member:
         return (self.instance_id is None, self.instance_id or self.member_id)
 
 
-class Assignor(Protocol):
-    """A strategy to assign partitions."""
+@dataclass(frozen=True, slots=True)
+class Assignor:
+    """
+    A strategy to assign partitions.
 
-    @property
-    def name(self) -> str:
-        """The name in ``partition.assignment.strategy`` and in JoinGroup."""
+    Attributes:
+        name: The name in ``partition.assignment.strategy`` and in JoinGroup.
+        assign: Returns the partitions of each member, perhaps none, from the number of partitions of each
+            topic that exists and all members of the group.
+        user_data: The user data of a subscription.
 
-    @property
-    def user_data(self) -> bytes | None:
-        """The user data of a subscription."""
+    """
 
-    def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
-        """
-        Assign the partitions.
-
-        Args:
-            partitions: The number of partitions of each topic that exists.
-            members: All members of the group.
-
-        Returns:
-            The partitions of each member, perhaps none.
-
-        """
+    name: str
+    assign: Callable[[Mapping[str, int], Sequence[Member]], Assignment]
+    user_data: bytes | None = None
 
 
-class RangeAssignor:
-    """Assigns consecutive partitions of each topic to each of its subscribers (``RangeAssignor``)."""
-
-    name = "range"
-    user_data = None
-
-    def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
-        """See :class:`Assignor`."""
-        in_order = sorted(members, key=lambda member: member.order)
-        assignment: Assignment = {member.member_id: [] for member in in_order}
-        for topic, count in partitions.items():
-            subscribers = [member for member in in_order if topic in member.topics]
-            start = 0
-            for position, member in enumerate(subscribers):
-                each, extra = divmod(count, len(subscribers))
-                end = start + each + (position < extra)
-                assignment[member.member_id] += [TopicPartition(topic, n) for n in range(start, end)]
-                start = end
-        return assignment
+def _assign_ranges(partitions: Mapping[str, int], members: Sequence[Member]) -> Assignment:
+    """Assign consecutive partitions of each topic to each of its subscribers (``RangeAssignor``)."""
+    in_order = sorted(members, key=lambda member: member.order)
+    assignment: Assignment = {member.member_id: [] for member in in_order}
+    for topic, count in partitions.items():
+        subscribers = [member for member in in_order if topic in member.topics]
+        start = 0
+        for position, member in enumerate(subscribers):
+            each, extra = divmod(count, len(subscribers))
+            end = start + each + (position < extra)
+            assignment[member.member_id] += [TopicPartition(topic, n) for n in range(start, end)]
+            start = end
+    return assignment
 
 
-class RoundRobinAssignor:
-    """Assigns the partitions of all topics in turn to the subscribers (``RoundRobinAssignor``)."""
-
-    name = "roundrobin"
-    user_data = None
-
-    def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
-        """See :class:`Assignor`."""
-        in_order = sorted(members, key=lambda member: member.order)
-        wants = {member.member_id: frozenset(member.topics) for member in in_order}
-        ordered = list(wants)
-        assignment: Assignment = {member_id: [] for member_id in ordered}
-        turn = 0
-        for topic in sorted(frozenset().union(*wants.values()) & partitions.keys()):
-            for number in range(partitions[topic]):
-                while topic not in wants[ordered[turn % len(ordered)]]:
-                    turn += 1
-                assignment[ordered[turn % len(ordered)]].append(TopicPartition(topic, number))
-                turn += 1
-        return assignment
+def _assign_in_turn(partitions: Mapping[str, int], members: Sequence[Member]) -> Assignment:
+    """Assign the partitions of all topics in turn to the subscribers (``RoundRobinAssignor``)."""
+    in_order = sorted(members, key=lambda member: member.order)
+    wants = {member.member_id: frozenset(member.topics) for member in in_order}
+    assignment: Assignment = {member_id: [] for member_id in wants}
+    turns = itertools.cycle(wants)
+    for topic in sorted(frozenset().union(*wants.values()) & partitions.keys()):
+        for number in range(partitions[topic]):
+            member_id = next(each for each in turns if topic in wants[each])
+            assignment[member_id].append(TopicPartition(topic, number))
+    return assignment
 
 
 #: The assignors by name, as in ``partition.assignment.strategy``.
 ASSIGNORS: Mapping[str, Assignor] = {
-    assignor.name: assignor for assignor in (RangeAssignor(), RoundRobinAssignor())
+    "range": Assignor("range", _assign_ranges),
+    "roundrobin": Assignor("roundrobin", _assign_in_turn),
 }
 
 #: The names of Java's classes, and of an assignor of its default that shoal leaves out if there are others.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from shoal.client.assignors import ASSIGNORS, Member, assignors_named
 from shoal.errors import ConfigError
@@ -94,30 +92,3 @@ def test_assign_gives_each_partition_to_exactly_one_subscriber(
         assert set(dealt) == expected
         for each in members:
             assert {partition.topic for partition in found[each.member_id]} <= set(each.topics)
-
-
-class KafkaPythonCluster:
-    """The part of kafka-python's ClusterMetadata that its assignors use."""
-
-    def __init__(self, partitions: dict[str, int]) -> None:
-        self._partitions = partitions
-
-    def topics(self) -> set[str]:
-        return set(self._partitions)
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        return set(range(self._partitions[topic])) if topic in self._partitions else None
-
-
-def kafka_python_member(each: Member) -> SimpleNamespace:
-    metadata = SimpleNamespace(topics=each.topics)
-    return SimpleNamespace(member_id=each.member_id, group_instance_id=each.instance_id, metadata=metadata)
-
-
-def test_kafka_python_roundrobin_fails_if_subscriptions_differ() -> None:
-    """If this fails, a newer kafka-python may replace shoal's own (docs/architecture.md)."""
-    members = [member("C0", "t0"), member("C1", "t0 t1")]
-    with pytest.raises(KeyError):
-        RoundRobinPartitionAssignor.assign(
-            KafkaPythonCluster({"t0": 1, "t1": 2}), [kafka_python_member(each) for each in members]
-        )

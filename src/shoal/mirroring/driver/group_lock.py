@@ -16,7 +16,7 @@ import stat
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from types import TracebackType
 
 import psutil
 
-from ...client.assignors import Member
+from ...client.assignors import Assignor, Member
 from ...client.config import ClientConfig
 from ...client.coordinator import MemberId
 from ...client.membership import Membership, MembershipSettings, RebalanceListener
@@ -119,22 +119,6 @@ class MirrorIdentity:
         self._file.close()
 
 
-class _TakeAll:
-    """The assignor of a group with one member: its name refuses every other mirror."""
-
-    def __init__(self, name: str, description: str) -> None:
-        self.name = name
-        #: :func:`describe_holder` shows it to another mirror.
-        self.user_data = description.encode()
-        self.partitions: tuple[TopicPartition, ...] = ()
-
-    def assign(
-        self, partitions: Mapping[str, int], members: Iterable[Member]
-    ) -> dict[str, list[TopicPartition]]:
-        """Give the mirror's partitions to the only member: Kafka's tools show them."""
-        return {member.member_id: list(self.partitions) for member in members}
-
-
 class GroupLock:
     """Holds the group from :meth:`acquire` to :meth:`release`."""
 
@@ -160,7 +144,7 @@ class GroupLock:
         # Kafka's tools show the client id of the process that was the first in this mirror's place.
         client_id = f"{source.client_id}@{socket.gethostname()}[{os.getpid()}]"
         name = f"shoal-{mirror_name}"
-        self._assignor = _TakeAll(name, this_process())
+        self._partitions: tuple[TopicPartition, ...] = ()
         self._group = group
         self._on_renewed = on_renewed
         self._has_news = threading.Event()
@@ -178,8 +162,15 @@ class GroupLock:
             self._has_news.set,
             on_renewed=self._renew,
             clock=lease_clock_s,
-            sole=self._assignor,
+            # The name refuses every other mirror, and describe_holder shows it the process.
+            sole=Assignor(name, self._take_all, this_process().encode()),
         )
+
+    def _take_all(
+        self, partitions: Mapping[str, int], members: Sequence[Member]
+    ) -> dict[str, list[TopicPartition]]:
+        """Give the mirror's partitions to the only member: Kafka's tools show them."""
+        return {member.member_id: list(self._partitions) for member in members}
 
     @property
     def lost(self) -> ShoalError | None:
@@ -227,8 +218,8 @@ class GroupLock:
         The join begins a new generation, so the tasks resume.
 
         """
-        self._assignor.partitions += tuple(assignment)
-        self._member.subscribe({each.topic for each in self._assignor.partitions})
+        self._partitions += tuple(assignment)
+        self._member.subscribe({each.topic for each in self._partitions})
 
     def begin_generation(self) -> None:
         """
