@@ -8,7 +8,7 @@ accepts damaged batches, so it takes the responses from :class:`PartitionReader`
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
@@ -272,27 +272,23 @@ def read_one_batch_each(
         A partition is missing if :func:`read_batches` has to look: its batch is large, or its leader refuses.
 
     """
-    by_leader, errors = cluster.by_leader(offsets)
-    found: dict[TopicPartition, RecordBatch | ShoalError] = {**errors}
-    for leader, led in by_leader.items():
-        asked = {each: offsets[each] for each in led}
-        try:
-            for partition, fetched in _fetch_each(cluster, leader, asked, IsolationLevel.READ_UNCOMMITTED):
-                if (batch := _batch_at(offsets[partition], fetched.record_set)) is not None:
-                    found[partition] = batch
-        except ShoalError as error:
-            found |= dict.fromkeys(led, error)
+    found: dict[TopicPartition, RecordBatch | ShoalError] = {}
+    for partition, first in read_first_of_each(cluster, offsets, IsolationLevel.READ_UNCOMMITTED):
+        batch = first if isinstance(first, ShoalError) else _batch_at(offsets[partition], first)
+        if batch is not None:
+            found[partition] = batch
     return found
 
 
 def read_first_of_each(
     cluster: Cluster, offsets: Mapping[TopicPartition, int], isolation_level: IsolationLevel
-) -> Generator[tuple[TopicPartition, Iterator[tuple[Decision, RecordBatch]]]]:
+) -> Generator[tuple[TopicPartition, Iterator[tuple[Decision, RecordBatch]] | ShoalError]]:
     """
     Yield the first batches of many partitions from an offset on, by few requests to each leader.
 
-    A partition is missing if its leader refuses it or does not answer. Batches are views of a buffer, valid
-    until the generator continues; the last of a partition may be followed by others.
+    A partition is missing if its leader refuses it, and has an error if its leader does not answer. Batches
+    are views of a buffer, valid until the generator continues; the last of a partition may be followed by
+    others.
 
     Args:
         cluster: The cluster, with metadata of the partitions.
@@ -301,17 +297,21 @@ def read_first_of_each(
 
     """
     committed = isolation_level is IsolationLevel.READ_COMMITTED
-    for leader, led in cluster.by_leader(offsets)[0].items():
-        with suppress(ShoalError):
-            asked = {each: offsets[each] for each in led}
-            for partition, fetched in _fetch_each(cluster, leader, asked, isolation_level):
+    by_leader, errors = cluster.by_leader(offsets)
+    yield from errors.items()
+    for leader, led in by_leader.items():
+        try:
+            for partition, fetched in _fetch_each(cluster, leader, led, offsets, isolation_level):
                 transactions = fetched.aborted_transactions if committed else None
                 yield partition, scan(fetched.record_set, offsets[partition], transactions)
+        except ShoalError as error:
+            yield from ((partition, error) for partition in led)
 
 
 def _fetch_each(
     cluster: Cluster,
     leader: int,
+    partitions: Sequence[TopicPartition],
     offsets: Mapping[TopicPartition, int],
     isolation_level: IsolationLevel,
 ) -> Generator[tuple[TopicPartition, FetchedPartition]]:
@@ -322,7 +322,6 @@ def _fetch_each(
         (_TOGETHER + 1) * _SMALL_BATCH_BYTES,
         partition_max_bytes=_SMALL_BATCH_BYTES,
     )
-    partitions = list(offsets)
     try:
         for first in range(0, len(partitions), _TOGETHER):
             asked = partitions[first : first + _TOGETHER]
@@ -340,10 +339,10 @@ def _fetch_each(
         fetcher.close()
 
 
-def _batch_at(offset: int, record_set: memoryview) -> RecordBatch | None:
-    """Copy the first batch out of a record set if it has an offset, and nothing is wrong with it."""
+def _batch_at(offset: int, batches: Iterator[tuple[Decision, RecordBatch]]) -> RecordBatch | None:
+    """Copy the first batch if it has an offset, and nothing is wrong with it."""
     with suppress(CorruptBatch):
-        for _, batch in scan(record_set, offset, None):
+        for _, batch in batches:
             if batch.header.base_offset > offset:
                 break
             return RecordBatch(batch.header, memoryview(bytes(batch.view)))

@@ -125,8 +125,10 @@ def scan_all(
     if len(wanted) > 1:
         with closing(read_first_of_each(cluster, wanted, isolation_level)) as answers:
             for partition, batches in answers:
-                with suppress(CorruptBatch, UnsupportedBatch):
-                    scans[partition].read(batches)
+                # A leader that did not answer is asked again below.
+                if not isinstance(batches, ShoalError):
+                    with suppress(CorruptBatch, UnsupportedBatch):
+                        scans[partition].read(batches)
     for partition, scan in scans.items():
         try:
             _read_on(cluster, partition, scan, isolation_level)
