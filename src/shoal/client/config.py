@@ -64,14 +64,7 @@ _NO_MEANING = frozenset(
 #: The value of client.dns.lookup for brokers behind one name whose Kerberos principals have their own names.
 _CANONICAL = "resolve_canonical_bootstrap_servers_only"
 
-#: Properties that change the copied records or the connections, with the values that shoal supports. Any
-#: other value is refused.
-_HONOURED: Mapping[str, frozenset[str]] = {
-    "client.dns.lookup": frozenset({"use_all_dns_ips", _CANONICAL}),
-}
-
-#: The prefixes of properties whose values may be secret.
-_SECURITY_PREFIXES = ("ssl.", "sasl.")
+_LOOKUPS = frozenset({"use_all_dns_ips", _CANONICAL})
 
 #: Properties that name Java classes, transactions or racks: shoal does not support them.
 _REFUSED = frozenset({"transactional.id", "interceptor.classes", "client.rack"})
@@ -195,8 +188,8 @@ class ClientConfig:
         where = where or f"the {name} cluster's configuration"
         warnings = []
         for key, value in properties.items():
-            if key in _REFUSED or not _is_honoured(key, value):
-                raise ConfigError(f"{where}: {key}={_shown(key, value)} is not supported. Remove it")
+            if key in _REFUSED or (key == "client.dns.lookup" and value not in _LOOKUPS):
+                raise ConfigError(f"{where}: {key}={value} is not supported. Remove it")
             if key not in KNOWN_PROPERTIES:
                 warnings.append(f"{where}: shoal ignores the unknown property {key!r}")
         if "bootstrap.servers" not in properties:
@@ -273,7 +266,7 @@ class ClientConfig:
 
 #: All properties that shoal reads, refuses or ignores.
 KNOWN_PROPERTIES = (
-    {"bootstrap.servers", *table_of(ClientConfig, AnswerSizes), *_HONOURED}
+    {"bootstrap.servers", "client.dns.lookup", *table_of(ClientConfig, AnswerSizes)}
     | _NO_MEANING
     | SECURITY_PROPERTIES
     | STORE_PROPERTIES
@@ -286,12 +279,3 @@ def _security(properties: Mapping[str, str], directory: str | None, where: str) 
         return read_security(properties, where)
     store = read_credentials(properties, directory, where)
     return None if store is None else Security(store=store)
-
-
-def _is_honoured(key: str, value: str) -> bool:
-    return key not in _HONOURED or value in _HONOURED[key]
-
-
-def _shown(key: str, value: str) -> str:
-    """Return a value for a message, unless it may be secret."""
-    return "…" if key.startswith(_SECURITY_PREFIXES) else value
