@@ -68,7 +68,6 @@ class Lag:
     """One mover's run.
 
     Attributes:
-        mover: Its name.
         source_ms: Time from the call of ``produce`` to the source's own consumer, of each measured record.
         destination_ms: Time to the consumer at the destination.
         seconds: Duration of the measurement.
@@ -77,7 +76,6 @@ class Lag:
         yardstick_ms: `bench.yardstick` beside it.
     """
 
-    mover: str
     source_ms: Sequence[float]
     destination_ms: Sequence[float]
     seconds: float
@@ -194,7 +192,6 @@ def measure_lag(
         return [(arrivals.at_ns[number] - load.sent_ns[number]) / 1e6 for number in range(first, last)]
 
     return Lag(
-        mover.name,
         lags(at_source),
         lags(at_destination),
         ended - began,

@@ -34,6 +34,7 @@ _BEGINS_AT = 0.5
 _LOOK_INTERVAL_S = 0.02
 _MEMORY_INTERVAL_S = 2.0
 _ENDS_S = 120.0
+_TIMEOUT_S = 1800.0
 _TOPIC_IS_NEW = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -73,12 +74,8 @@ def measure(
     job: Job,
     source: KafkaCluster,
     destination: KafkaCluster,
-    timeout_s: float = 1800,
 ) -> tuple[Window, str]:
     """Let a mover copy a topic.
-
-    Args:
-        timeout_s: Timeout of the whole run.
 
     Returns:
         The usage, and the destination topic.
@@ -88,7 +85,7 @@ def measure(
         TimedOut: The mover was still running after this time.
     """
     with mover.command(job) as command, Yardstick() as yardstick:
-        run = _Run(job, source, destination, yardstick, time.monotonic() + timeout_s)
+        run = _Run(job, source, destination, yardstick, time.monotonic() + _TIMEOUT_S)
         with running(command.arguments, run.log, command.environment, command.directory) as (
             process,
             account,
@@ -96,7 +93,7 @@ def measure(
 
             def check() -> None:
                 if time.monotonic() > run.deadline:
-                    raise TimedOut(f"{mover.name} was still running after {timeout_s:g} s:\n{tail(run.log)}")
+                    raise TimedOut(f"{mover.name} was still running after {_TIMEOUT_S:g} s:\n{tail(run.log)}")
                 if process.poll() not in (None, 0):
                     raise MoverFailed(f"{mover.name} ended with {process.returncode}:\n{tail(run.log)}")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rig import disk
 from rig.jars import KAFKA_VERSION, class_archive, class_path, fetched, java
@@ -421,22 +421,9 @@ def start_in_parallel(*clusters: KafkaCluster) -> Iterator[tuple[KafkaCluster, .
 
 
 @contextlib.contextmanager
-def two_clusters(
-    brokers: int = 1,
-    config: Mapping[str, object] | None = None,
-    heap: str = "768m",
-    jvm: Sequence[str] = QUICK_JVM,
-    listeners: Mapping[str, str] | None = None,
-) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    """Run a source and a destination cluster of the same shape, started in parallel.
-
-    Args:
-        listeners: Further listeners of each broker, as of `KafkaCluster`.
-    """
-    source, destination = (
-        KafkaCluster(brokers=brokers, config=config or {}, heap=heap, jvm=jvm, listeners=listeners or {})
-        for _ in range(2)
-    )
+def two_clusters(**options: Any) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    """Run a source and a destination `KafkaCluster` with the same options, started in parallel."""
+    source, destination = KafkaCluster(**options), KafkaCluster(**options)
     with start_in_parallel(source, destination):
         yield source, destination
 

@@ -100,7 +100,6 @@ def consume_by_java(
     protocol: GroupProtocol = "classic",
     most: int | None = None,
     reset: str = "none",
-    timeout_ms: int = 15_000,
 ) -> list[bytes]:
     """Read as Kafka's console consumer, which commits what it printed; values must be single lines.
 
@@ -109,9 +108,8 @@ def consume_by_java(
         group: The group's name.
         topic: The topic to subscribe to.
         protocol: The protocol of the group's members.
-        most: Stop after this number of records; None stops after ``timeout_ms`` without one.
+        most: Stop after this number of records; None stops after 15 s without one.
         reset: ``auto.offset.reset``.
-        timeout_ms: See ``most``.
     """
     tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
     properties = {
@@ -121,7 +119,7 @@ def consume_by_java(
         "isolation.level": "read_committed",
     }
     options: Sequence[str] = [
-        *("--bootstrap-server", bootstrap, "--topic", topic, "--timeout-ms", f"{timeout_ms}"),
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--timeout-ms", "15000"),
         *(word for name, value in properties.items() for word in ("--command-property", f"{name}={value}")),
         *(("--max-messages", f"{most}") if most is not None else ()),
     ]

@@ -269,7 +269,6 @@ def load_plain(
     records_per_batch: int,
     total_bytes: int,
     partitions: int = 4,
-    seed: int = 0,
     create: bool = True,
     first_timestamp_ms: int = FIRST_TIMESTAMP,
     records_per_transaction: int | None = None,
@@ -290,7 +289,7 @@ def load_plain(
     if create:
         create_topic(bootstrap, topic, partitions)
     count = total_bytes // 1000
-    values = JsonValues(random.Random(seed))
+    values = JsonValues(random.Random(0))
     records = (
         (number // records_per_batch % partitions, first_timestamp_ms + number, values.numbered(number))
         for number in range(count)

@@ -56,7 +56,7 @@ def await_broker(
         raise KafkaDidNotStart(f"{error}:\n{tail(log)}") from error
 
 
-def await_leadership(node_id: int, address: str, timeout_s: float = 60) -> None:
+def await_leadership(node_id: int, address: str) -> None:
     """Wait until a broker serves the partitions that it leads by its metadata.
 
     The broker knows from metadata that it leads a partition before it can serve it.
@@ -77,4 +77,4 @@ def await_leadership(node_id: int, address: str, timeout_s: float = 60) -> None:
         except KafkaException:
             return False
 
-    wait_until(answers, f"broker {node_id} to serve the partitions that it leads", timeout_s)
+    wait_until(answers, f"broker {node_id} to serve the partitions that it leads", 60)

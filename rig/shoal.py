@@ -65,7 +65,6 @@ def run_shoal(
     state: Path | None = None,
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
-    given: str | None = None,
     timeout_s: float = 240,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``shoal`` to its end; it is killed if it does not end in time.
@@ -74,13 +73,12 @@ def run_shoal(
         state: State directory; None for the user's own.
         environment: Variables added to this process's own.
         directory: Working directory; None for this process's own.
-        given: Standard input.
     """
     return subprocess.run(
         shoal_command(*arguments),
         env={**os.environ, **(state_in(state) if state else {}), **(environment or {})},
         cwd=directory,
-        input=given,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -179,9 +177,9 @@ class Shoal:
 
         return self._await(find, timeout_s)
 
-    def wait_for_line(self, pattern: str, timeout_s: float = 120) -> re.Match[str]:
+    def wait_for_line(self, pattern: str) -> re.Match[str]:
         """Wait for a line of stdout or stderr that contains a regular expression, and return its match."""
-        return self._await(lambda: re.search(pattern, f"{self.stdout}\n{self.stderr}"), timeout_s)
+        return self._await(lambda: re.search(pattern, f"{self.stdout}\n{self.stderr}"), 120)
 
     def _await(self, find: Callable[[], _Found | None], timeout_s: float) -> _Found:
         found: _Found | None = None

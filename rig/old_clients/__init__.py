@@ -110,7 +110,7 @@ class OldClient:
             OldClientFailed: The client read fewer records, or failed otherwise.
         """
         words = [f"partitions={partitions}", f"records={records}"]
-        return _by_partition(self._run("consume", bootstrap, topic, words, settings))
+        return _by_partition(_events(self._command("consume", bootstrap, topic, words, settings)))
 
     def read_and_commit(
         self,
@@ -119,14 +119,13 @@ class OldClient:
         group: str,
         *,
         records: int,
-        settings: Mapping[str, object] | None = None,
     ) -> dict[int, list[Record]]:
         """Read exactly this many records as a group's only member, commit, and leave.
 
         Reading starts at the committed offset.
         """
         words = [f"group={group}", f"records={records}", "commit=true"]
-        return _by_partition(self._run("consume", bootstrap, topic, words, settings))
+        return _by_partition(_events(self._command("consume", bootstrap, topic, words)))
 
     def member(
         self, bootstrap: str, topic: str, group: str, settings: Mapping[str, object] | None = None
@@ -159,7 +158,8 @@ class OldClient:
             f"{_text(record.key)}\t{_text(record.value)}"
             for partition, record in records
         ]
-        said = self._run("produce", bootstrap, topic, [], settings, "".join(f"{line}\n" for line in lines))
+        command = self._command("produce", bootstrap, topic, [], settings)
+        said = _events(command, "".join(f"{line}\n" for line in lines))
         return [(each["partition"], each["offset"]) for each in said]
 
     def _command(
@@ -168,7 +168,7 @@ class OldClient:
         bootstrap: str,
         topic: str,
         words: Sequence[str],
-        settings: Mapping[str, object] | None,
+        settings: Mapping[str, object] | None = None,
     ) -> list[str]:
         own = [f"client.{name.replace('.', self.dots)}={value}" for name, value in (settings or {}).items()]
         return [
@@ -180,18 +180,6 @@ class OldClient:
             *words,
             *own,
         ]
-
-    def _run(
-        self,
-        verb: str,
-        bootstrap: str,
-        topic: str,
-        words: Sequence[str],
-        settings: Mapping[str, object] | None,
-        stdin: str = "",
-    ) -> list[dict[str, Any]]:
-        command = self._command(verb, bootstrap, topic, words, settings)
-        return [json.loads(line) for line in _output(command, stdin).splitlines()]
 
 
 class Member:
@@ -307,6 +295,10 @@ def _output(command: Sequence[str], stdin: str) -> str:
     if done.returncode:
         raise OldClientFailed(f"ended with {done.returncode}:\n{done.stderr[-4000:]}")
     return done.stdout
+
+
+def _events(command: Sequence[str], stdin: str = "") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _output(command, stdin).splitlines()]
 
 
 def _by_partition(events: Sequence[dict[str, Any]]) -> dict[int, list[Record]]:

@@ -85,9 +85,9 @@ def seconds(least: float, most: float) -> Kind:
     return replace(SECONDS, read=_between(parse_seconds, least, most, "seconds"))
 
 
-def size(least: int, most: int, unit: str = "bytes") -> Kind:
+def size(least: int, most: int) -> Kind:
     """Return the kind of a number of bytes in this range."""
-    read = _between(parse_bytes, least, most, unit)
+    read = _between(parse_bytes, least, most, "bytes")
     return Kind(read, "BYTES", (str, int), 'a number of bytes, or a string as "16m"')
 
 

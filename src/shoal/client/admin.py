@@ -122,14 +122,13 @@ def describe_broker_config(cluster: Cluster, node_id: int) -> dict[str, str | No
 
 
 def alter_topic_configs(
-    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
+    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]]
 ) -> dict[str, BrokerError]:
     """
     Set configurations of topics, and let others return to their defaults (KIP-339).
 
     Args:
         changes: For each topic the new values, by name; None for the default.
-        validate_only: Check the request without a change.
 
     Returns:
         The error of each topic that the cluster refuses; nothing of it was changed.
@@ -155,9 +154,7 @@ def alter_topic_configs(
             )
             for name in names[start : start + _DESCRIBED_AT_ONCE]
         ]
-        response = cluster.ask_anyone(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=resources, validate_only=validate_only
-        )
+        response = cluster.ask_anyone(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=resources)
         for result in response.responses:
             if result.error_code:
                 where = f"the configuration of topic {result.resource_name} on {cluster}"

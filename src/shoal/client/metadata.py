@@ -31,14 +31,12 @@ class PartitionMetadata:
         leader: The leader's node id, or -1 if there is none.
         leader_epoch: The leader's epoch, or -1 if the broker is too old.
         replicas: The node ids of the replicas.
-        in_sync: The node ids of the in-sync replicas.
 
     """
 
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,6 @@ def _read_topic(topic: Any) -> TopicMetadata:
             partition.leader_id,
             partition.leader_epoch if partition.leader_epoch is not None else -1,
             tuple(partition.replica_nodes),
-            tuple(partition.isr_nodes),
         )
         for partition in topic.partitions
     }

@@ -14,7 +14,6 @@ def begin_tls(
     *,
     server_side: bool = False,
     server_hostname: str | None = None,
-    do_handshake_on_connect: bool = True,
 ) -> ssl.SSLSocket:
     """
     Take over a connected socket, as :meth:`ssl.SSLContext.wrap_socket` does, if its peer is still connected.
@@ -33,5 +32,4 @@ def begin_tls(
         connected,
         server_side=server_side,
         server_hostname=server_hostname,
-        do_handshake_on_connect=do_handshake_on_connect,
     )
