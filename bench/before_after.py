@@ -10,12 +10,12 @@ batches. Movers take turns. The filling and the brokers share the machine with t
 """
 
 import itertools
+import re
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from bench.account import Account, running
 from bench.copy_loop import copy_topic
 from bench.figures import CPU
-from bench.gc_log import pauses
+from bench.in_threads import InThreads
 from bench.measure import MoverFailed, all_copied, end_offsets
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mirror_makers import FollowingShoal, MirrorMaker1Mover, ShoalMirrorMaker
@@ -66,6 +66,10 @@ _SHAPES = (
     # No mirror avoids these conversions: the destination's topic sets the codec.
     Shape("b256_lz4_to_gzip", "lz4", 256, stored_with="gzip"),
 )
+
+#: A pause as ``-Xlog:gc:file=FILE:time`` logs it; what a collector does beside the program is none.
+#: [2026-11-22T15:25:01.123+0000] GC(7) Pause Young (Normal) (G1 Evacuation Pause) 24M->5M(256M) 2.345ms
+_PAUSE = re.compile(r"^\[(?P<at>[^]]+)\]\s*GC\(\d+\) Pause .*?(?P<ms>[\d.,]+)ms$", re.MULTILINE)
 
 _numbers = itertools.count(1)
 
@@ -173,13 +177,13 @@ class _Bench:
             conversions = self._conversions()  # exclude those of the first topic
             use.begin()
             began_at = time.time()
-            with _InBackground(lambda: self._fill(made_bulk, job.topic)) as filled:
-                use.until(filled)
+            with _Filling(lambda: self._fill(made_bulk, job.topic)) as filling:
+                use.until(lambda: not filling.is_at_work)
             use.until(all_of(job.topic, command.copy))
             ended_at = time.time()
             seconds, cpu_s = use.seconds, use.cpu_s
         collections = job.gc_log.read_text() if job.gc_log.exists() else ""
-        paused_s = [each.seconds for each in pauses(collections) if began_at <= each.at <= ended_at]
+        paused_s = [seconds for at, seconds in _pauses(collections) if began_at <= at <= ended_at]
         quantities = {
             CPU: cpu_s / (size / 1e9),
             "MB/s": size / 1e6 / seconds,
@@ -211,28 +215,16 @@ class _Bench:
         return read_count(self.jmx_port, _CONVERSIONS)
 
 
-class _InBackground(AbstractContextManager[Callable[[], bool]]):
-    """Call a function in a thread; provides a check whether it has returned, and raises its exception."""
+class _Filling(InThreads):
+    """Calls a function in a thread."""
 
-    def __init__(self, function: Callable[[], None]) -> None:
-        self._function = function
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._call, name="fill")
+    def __init__(self, fill: Callable[[], None]) -> None:
+        super().__init__()
+        self._fill = fill
+        self.begin()
 
-    def _call(self) -> None:
-        try:
-            self._function()
-        except BaseException as error:  # raised on exit
-            self._error = error
-
-    def __enter__(self) -> Callable[[], bool]:
-        self._thread.start()
-        return lambda: not self._thread.is_alive()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+    def work(self, *arguments: str) -> None:
+        self._fill()
 
 
 class _Use:
@@ -273,6 +265,13 @@ class _Use:
                 raise TimedOut(f"the mover was still running after {_TIMEOUT_S:g} s:\n{tail(self._log)}")
             self.peak_rss = max(self.peak_rss, self._account.rss())
             time.sleep(_SAMPLE_INTERVAL_S)
+
+
+def _pauses(log: str) -> Iterator[tuple[float, float]]:
+    """Yield the pauses of a JVM to collect garbage: the end as Unix time, and the seconds."""
+    for found in _PAUSE.finditer(log):
+        at = datetime.fromisoformat(found["at"]).timestamp()
+        yield at, float(found["ms"].replace(",", ".")) / 1000
 
 
 def _store_with(cluster: KafkaCluster, compression_type: str) -> None:

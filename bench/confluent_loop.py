@@ -5,12 +5,13 @@ Idempotent, batches of up to 512 KB, the topic's own codec.
 
 import argparse
 import sys
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from bench.mover import Job, PlainCommand
 
-__all__ = ["CONFLUENT_LOOP"]
+__all__ = ["CONFLUENT_LOOP", "read_whole"]
 
 
 def _arguments(job: Job) -> list[str]:
@@ -25,17 +26,6 @@ CONFLUENT_LOOP = PlainCommand("confluent-kafka loop", _arguments)
 def copy(source: str, destination: str, topic: str, to: str, codec: str, authority: str | None) -> None:
     """Copy a topic from its beginning to its end, over TLS if there is an authority's file."""
     tls = {} if authority is None else {"security.protocol": "ssl", "ssl.ca.location": authority}
-    consumer = Consumer(
-        {
-            "bootstrap.servers": source,
-            "group.id": "confluent-loop",  # required by librdkafka, never joined
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            # The last offset of a partition may be a transaction's marker, and is no message then.
-            "enable.partition.eof": True,
-            **tls,
-        }
-    )
     producer = Producer(
         {
             "bootstrap.servers": destination,
@@ -48,27 +38,41 @@ def copy(source: str, destination: str, topic: str, to: str, codec: str, authori
             **tls,
         }
     )
-    unread = _assign(consumer, topic)
+    for messages in read_whole(source, topic, tls):
+        for message in messages:
+            _send(producer, to, message)
+        producer.poll(0)
+    if unsent := producer.flush(120):
+        raise SystemExit(f"{unsent} records were not acknowledged")
+
+
+def read_whole(source: str, topic: str, options: Mapping[str, str]) -> Iterator[list[Message]]:
+    """Yield the messages of a topic from its beginning to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": source,
+            "group.id": "bench-loop",  # required by librdkafka, never joined
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            # The last offset of a partition may be a transaction's marker, and is no message then.
+            "enable.partition.eof": True,
+            **options,
+        }
+    )
+    unread = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in sorted(unread)])
     while unread:
+        messages = []
         for message in consumer.consume(1000, timeout=1):
             error = message.error()
             if error is None:
-                _send(producer, to, message)
+                messages.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 unread.discard(message.partition())
             else:
                 raise SystemExit(f"{topic}: {error}")
-        producer.poll(0)
-    if unsent := producer.flush(120):
-        raise SystemExit(f"{unsent} records were not acknowledged")
+        yield messages
     consumer.close()
-
-
-def _assign(consumer: Consumer, topic: str) -> set[int | None]:
-    """Assign all partitions from their beginning, and return them."""
-    partitions = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-    return set(partitions)
 
 
 def _send(producer: Producer, topic: str, message: Message) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Message
+
+from bench.confluent_loop import read_whole
 
 __all__: list[str] = []
 
@@ -23,31 +25,14 @@ _SCHEMA = pa.schema(
 
 def write(source: str, topic: str, directory: Path) -> None:
     """Write a topic from its beginning to its end, as one file compressed with lz4."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": source,
-            "group.id": "parquet-loop",  # required by librdkafka, never joined
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-        }
-    )
-    unread = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, number, 0) for number in sorted(unread)])
     with pq.ParquetWriter(directory / "records.parquet", _SCHEMA, compression="lz4") as writer:
-        while unread:
-            rows: list[Message] = []
-            while unread and len(rows) < _ROWS:
-                for message in consumer.consume(1000, timeout=1):
-                    error = message.error()
-                    if error is None:
-                        rows.append(message)
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        unread.discard(message.partition())
-                    else:
-                        raise SystemExit(f"{topic}: {error}")
-            writer.write_table(_table(rows))
-    consumer.close()
+        rows: list[Message] = []
+        for messages in read_whole(source, topic, {}):
+            rows += messages
+            if len(rows) >= _ROWS:
+                writer.write_table(_table(rows))
+                rows.clear()
+        writer.write_table(_table(rows))
 
 
 def _table(rows: list[Message]) -> pa.Table:
