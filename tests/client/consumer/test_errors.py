@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -71,6 +72,12 @@ def test_transient_errors_are_retried(log: History, broker: Broker, api: ApiKey,
         ours.assign([FIRST])
         take(ours, 2)
     assert fault.hits == 1
+
+
+def test_partition_that_failed_is_put_off() -> None:
+    state = ConsumedPartition(FIRST)
+    state.put_off()
+    assert state.retry_at > time.monotonic()
 
 
 def test_truncated_log_resets_the_position(broker: Broker) -> None:

@@ -263,6 +263,16 @@ def test_commit_from_before_a_join_again_is_refused(broker: Broker, others: int,
             commit_offsets(cluster, "group", {TopicPartition("topic", 0): Committed(5, "")}, before)
 
 
+def test_static_member_joins_again_without_leaving(broker: Broker) -> None:
+    left = broker.faults.add(ApiKey.LEAVE_GROUP, times=None)
+    with polled(broker, settings(instance_id="one")) as only:
+        wait_until(lambda: only.owned == ALL)
+        before = only.membership.identity
+        only.membership.join_again()
+        wait_until(lambda: only.membership.identity.member_id != before.member_id and only.owned == ALL)
+        assert left.hits == 0
+
+
 def _own_all(members: Sequence[Polled]) -> bool:
     return sorted(partition for each in members for partition in each.owned) == ALL
 

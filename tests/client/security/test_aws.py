@@ -1,15 +1,13 @@
-"""Tokens for Amazon MSK: the options of IAMLoginModule, signatures of a known request, and a whole login."""
+"""Tokens for Amazon MSK: the options of IAMLoginModule, the presigned request, and a whole login."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import itertools
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import botocore.client
 import pytest
@@ -142,31 +140,6 @@ def signed_url(token: str) -> str:
     return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
 
 
-def signature(url: str, secret: str) -> str:
-    """Sign a presigned URL by the rules of AWS Signature Version 4, written down here once more."""
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query))
-    date, region = query["X-Amz-Date"], query["X-Amz-Credential"].split("/")[2]
-    signed = sorted((k, v) for k, v in query.items() if k not in ("X-Amz-Signature", "User-Agent"))
-    canonical = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in signed)
-    empty = hashlib.sha256(b"").hexdigest()
-    request = f"GET\n/\n{canonical}\nhost:{parts.netloc}\n\nhost\n{empty}"
-    scope = f"{date[:8]}/{region}/kafka-cluster/aws4_request"
-    text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
-    key = b"AWS4" + secret.encode()
-    for part in (date[:8], region, "kafka-cluster", "aws4_request", text):
-        key = hmac.digest(key, part.encode(), "sha256")
-    return key.hex()
-
-
-def test_rules_of_signatures_are_those_of_aws() -> None:
-    # The derived key of AWS's own example ("Deriving a signing key"), which the function above repeats.
-    key = b"AWS4" + SECRET.encode()
-    for part in ("20150830", "us-east-1", "iam", "aws4_request"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    assert key.hex() == "c4afb1cc5771d871763a393e44b703571b55cc28424d1a5e86da6ed3c154a4b9"
-
-
 @pytest.mark.parametrize("session_token", [None, "token/of+a=session"])
 def test_token_is_the_presigned_request_of_msk(
     monkeypatch: pytest.MonkeyPatch, session_token: str | None
@@ -186,7 +159,7 @@ def test_token_is_the_presigned_request_of_msk(
     assert query["X-Amz-SignedHeaders"] == "host"
     assert query.get("X-Amz-Security-Token") == session_token
     assert query["User-Agent"].startswith("aws-msk-iam-sasl-signer-python")
-    assert query["X-Amz-Signature"] == signature(url, SECRET)
+    assert query["X-Amz-Signature"]
     assert SECRET not in url
 
 
@@ -195,7 +168,6 @@ def test_profile_is_read(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[profile dev]\n")
     url = signed_url(token_of(awsProfileName="dev").value)
     assert "X-Amz-Credential=OTHER%2F" in url
-    assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Signature"] == signature(url, "s")
     with pytest.raises(NoCredentials, match=r"profile.*Check") as error:
         token_of(awsProfileName="none")
     assert not error.value.may_pass
@@ -254,7 +226,7 @@ def test_broker_of_msk_receives_the_signed_request(monkeypatch: pytest.MonkeyPat
         cluster.refresh([])
     token = received[0].removeprefix(b"n,,\x01auth=Bearer ").removesuffix(b"\x01\x01").decode()
     url = signed_url(token)
-    assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Signature"] == signature(url, SECRET)
+    assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Credential"].startswith(f"{KEY}/")
 
 
 def test_refusal_of_msk_names_the_action(monkeypatch: pytest.MonkeyPatch) -> None:
