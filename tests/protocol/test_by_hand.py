@@ -1,5 +1,5 @@
 """
-Produce and Fetch, which are read and written by hand: the same as by the codec of all other messages.
+Produce, and responses to Fetch, are read and written by hand: the same as by the codec of all other messages.
 
 ``test_codec`` compares that codec with those of other libraries.
 """
@@ -14,11 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal.errors import ProtocolError
-from shoal.protocol import codec
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
 from shoal.protocol.fetch import (
     FetchedPartition,
@@ -26,7 +23,6 @@ from shoal.protocol.fetch import (
     decode_fetch_response,
     encode_fetch_response,
 )
-from shoal.protocol.fetch_request import FetchedFrom, encode_fetch_request
 from shoal.protocol.produce import (
     ProducedPartition,
     ProduceOutcome,
@@ -37,7 +33,6 @@ from shoal.protocol.produce import (
 )
 from shoal.protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
 from tests.each_case import each_case
-from tests.fuzz.effort import effort
 from tests.protocol.frames import CASES, CLIENT_ID, CORRELATION_ID, Case
 from tests.topic_ids import NAMES, id_of
 
@@ -71,8 +66,8 @@ def outcomes_of(message: Any, version: int) -> list[ProduceOutcome]:
             each.index,
             each.error_code,
             each.base_offset,
-            each.log_append_time_ms if version >= 2 else -1,
-            each.log_start_offset if version >= 5 else -1,
+            each.log_append_time_ms,
+            each.log_start_offset,
             each.error_message if version >= 8 else None,
         )
         for topic in message.responses
@@ -118,6 +113,9 @@ BY_HAND: dict[tuple[ApiKey, bool], tuple[Read, Callable[[Any, int], Any]]] = {
     (ApiKey.FETCH, False): (lambda f, v: decode_fetch_response(f, v, NAMES), fetched_of),
 }
 
+#: The first version of each; 0 by default.
+FROM = {(ApiKey.PRODUCE, False): CLIENT_VERSIONS[ApiKey.PRODUCE][0]}
+
 
 def chosen(*which: tuple[ApiKey, bool]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return each_case(
@@ -125,7 +123,8 @@ def chosen(*which: tuple[ApiKey, bool]) -> Callable[[Callable[..., None]], Calla
         [
             each
             for each in CASES
-            if (each.api_key, each.is_request) in which and each.version <= TOPIC_IDS_FROM
+            if (each.api_key, each.is_request) in which
+            and FROM.get((each.api_key, each.is_request), 0) <= each.version <= TOPIC_IDS_FROM
         ],
     )
 
@@ -307,84 +306,3 @@ def test_more_aborted_transactions_than_possible_are_not_decoded() -> None:
     assert len(fitting.partitions[0].aborted_transactions) == 65536
     with pytest.raises(ProtocolError, match=r"100000.*transactions"):
         decode_fetch_response(hostile_frame(1, 1, 100_000), 4, None, 1)
-
-
-# Fetch requests
-
-VERSIONS = range(CLIENT_VERSIONS[ApiKey.FETCH][0], CLIENT_VERSIONS[ApiKey.FETCH][1] + 1)
-INT32, INT64 = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
-FETCHED = st.builds(FetchedFrom, INT32, INT32, INT64, INT32)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@given(
-    topics=st.dictionaries(st.integers(1, 99), st.lists(FETCHED, max_size=3), max_size=3),
-    forgotten=st.dictionaries(st.integers(1, 99), st.lists(INT32, max_size=3), max_size=2),
-    limits=st.tuples(INT32, INT32, INT32, st.integers(0, 1)),
-    session=st.tuples(INT32, INT32),
-)
-@effort(30)
-def test_request_is_that_of_kafka_s_schema(
-    version: int,
-    topics: dict[int, list[FetchedFrom]],
-    forgotten: dict[int, list[int]],
-    limits: tuple[int, int, int, int],
-    session: tuple[int, int],
-) -> None:
-    """Fields that a version lacks have the defaults of the schema."""
-    lists_ids = version >= TOPIC_IDS_FROM
-    has_epochs, has_sessions = version >= 9, version >= 7
-    key = "topic_id" if lists_ids else "topic"
-
-    def named(number: int) -> Any:
-        return uuid.UUID(int=number) if lists_ids else f"topic-{number}"
-
-    schema = codec.request_class(ApiKey.FETCH)
-    max_wait_ms, min_bytes, max_bytes, isolation_level = limits
-    expected = codec.encode_request(
-        schema(
-            version=version,
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            isolation_level=isolation_level,
-            **({"session_id": session[0], "session_epoch": session[1]} if has_sessions else {}),
-            topics=[
-                schema.FetchTopic(
-                    **{key: named(topic)},
-                    partitions=[
-                        schema.FetchTopic.FetchPartition(
-                            partition=each.partition,
-                            fetch_offset=each.offset,
-                            partition_max_bytes=each.max_bytes,
-                            **({"current_leader_epoch": each.leader_epoch} if has_epochs else {}),
-                        )
-                        for each in partitions
-                    ],
-                )
-                for topic, partitions in topics.items()
-            ],
-            forgotten_topics_data=[
-                schema.ForgottenTopic(**{key: named(topic)}, partitions=numbers)
-                for topic, numbers in forgotten.items()
-            ]
-            if has_sessions
-            else [],
-            rack_id="",
-        ),
-        9,
-        "shoal",
-    )
-    request = encode_fetch_request(
-        {named(topic): partitions for topic, partitions in topics.items()},
-        {named(topic): numbers for topic, numbers in forgotten.items()},
-        version=version,
-        correlation_id=9,
-        client_id="shoal",
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        isolation_level=isolation_level,
-        session=session,
-    )
-    assert request == expected

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from ..error_codes import ErrorCode
 from ..errors import ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
+from ..protocol.codec import request_class
 from ..protocol.fetch import FetchResponse, decode_fetch_response
-from ..protocol.fetch_request import FetchedFrom, encode_fetch_request
 from ..protocol.topic_ids import TOPIC_IDS_FROM
 from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
@@ -289,30 +289,36 @@ class Fetcher:
         max_wait_ms: int,
         max_bytes: int,
     ) -> None:
+        request = request_class(ApiKey.FETCH)
         partition_max_bytes = self._partition_max_bytes()
-        entries: dict[Any, list[FetchedFrom]] = defaultdict(list)
+        by_topic: dict[str | uuid.UUID, list[Any]] = defaultdict(list)
         for each in listed:
-            number = each.partition.partition
-            fetched = FetchedFrom(number, each.leader_epoch, each.offset, partition_max_bytes)
-            entries[self._topic_of(each)].append(fetched)
-        numbers: dict[Any, list[int]] = defaultdict(list)
+            by_topic[self._topic_of(each)].append(
+                request.FetchTopic.FetchPartition(
+                    partition=each.partition.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=each.offset,
+                    partition_max_bytes=partition_max_bytes,
+                )
+            )
+        numbers: dict[str | uuid.UUID, list[int]] = defaultdict(list)
         for each in forgotten:
             numbers[self._topic_of(each)].append(each.partition.partition)
-        connection = self._connection
-        correlation_id = connection.next_correlation_id()
-        request = encode_fetch_request(
-            entries,
-            numbers,
-            version=self._version,
-            correlation_id=correlation_id,
-            client_id=connection.client_id,
+        key = "topic_id" if self.lists_ids else "topic"
+        self._connection.send(
+            ApiKey.FETCH,
+            self._version,
             max_wait_ms=max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=max_bytes,
             isolation_level=self._isolation_level.value,
-            session=(self._session_id, epoch),
+            session_id=self._session_id,
+            session_epoch=epoch,
+            topics=[request.FetchTopic(**{key: topic}, partitions=each) for topic, each in by_topic.items()],
+            forgotten_topics_data=[
+                request.ForgottenTopic(**{key: topic}, partitions=each) for topic, each in numbers.items()
+            ],
         )
-        connection.send_parts([request], ApiKey.FETCH, correlation_id, self._max_bytes)
 
     def _topic_of(self, wanted: FetchFrom) -> str | uuid.UUID:
         """Return the topic's key in the request: its id or its name."""

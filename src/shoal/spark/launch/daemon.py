@@ -32,6 +32,7 @@ from shoal.protocol.codec import generate_code
 _OF_A_TASK = (
     ApiKey.API_VERSIONS,
     ApiKey.METADATA,
+    ApiKey.FETCH,
     ApiKey.FIND_COORDINATOR,
     ApiKey.OFFSET_FETCH,
     ApiKey.OFFSET_COMMIT,
