@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,11 +17,9 @@ from shoal.protocol.codec import (
     RequestHeader,
     decode_request,
     decode_response,
-    encode_request,
     encode_response,
     read_correlation_id,
     read_request_header,
-    request_class,
     response_class,
 )
 from tests.each_case import each_case
@@ -130,30 +126,6 @@ def test_large_frame_is_decoded_like_a_small_one() -> None:
     assert decode_response(ApiKey.METADATA, 12, frame) == response
 
 
-def test_request_has_literal_bytes() -> None:
-    frame = (
-        b"\x00\x0c\x00\x04\x00\x00\x00\x07\x00\x05shoal\x00"  # Heartbeat v4, correlation id 7
-        b"\x06group\x00\x00\x00\x03\x07member\x00\x00"  # group, generation 3, member, no instance, tags
-    )
-    header = read_request_header(memoryview(frame))
-    assert header == RequestHeader(ApiKey.HEARTBEAT, 4, 7, "shoal")
-    request = decode_request(header, memoryview(frame))
-    assert (request.group_id, request.generation_id, request.member_id) == ("group", 3, "member")
-    assert request.group_instance_id is None
-    assert (request.header.correlation_id, request.header.client_id) == (7, "shoal")
-    fresh = request_class(ApiKey.HEARTBEAT)(version=4, group_id="group", generation_id=3, member_id="member")
-    assert encode_request(fresh, 7, "shoal") == b"\0\0\0\x23" + frame
-
-
-def test_response_has_literal_bytes() -> None:
-    frame = b"\x00\x00\x00\x07\x00" + b"\x00\x00\x00\x64\x00\x1b\x00"  # throttled for 100 ms, error 27
-    response = decode_response(ApiKey.HEARTBEAT, 4, memoryview(frame))
-    assert (response.throttle_time_ms, response.error_code) == (100, 27)
-    assert response.header.correlation_id == 7
-    fresh = response_class(ApiKey.HEARTBEAT)(version=4, throttle_time_ms=100, error_code=27)
-    assert encode_response(fresh, 7) == b"\0\0\0\x0c" + frame
-
-
 def test_decoded_byte_fields_outlive_the_buffer() -> None:
     frame = bytearray(
         encode_response(response_class(ApiKey.SYNC_GROUP)(version=3, assignment=b"mine"), 1)[4:]
@@ -252,11 +224,3 @@ def test_other_api_versions_response_is_decoded_in_the_requested_version(error_c
 def test_api_versions_response_header_is_never_flexible() -> None:
     """A client cannot know yet whether the broker is new enough (KIP-511)."""
     assert bytes(_api_versions(3, 0)) == b"\0\0\0\1" + b"\0\0" + b"\1" + b"\0\0\0\0" + b"\0"
-
-
-Builder = Callable[[ApiKey], Any]
-
-
-@pytest.mark.parametrize("build", [request_class, response_class])
-def test_message_class_is_looked_up_once(build: Builder) -> None:
-    assert build(ApiKey.FETCH) is build(ApiKey.FETCH)

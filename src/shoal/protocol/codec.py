@@ -225,23 +225,19 @@ def decode_fields(message_class: Any, version: int, frame: memoryview, position:
 class _Counted(BytesIO):
     """A frame that counts reads: the library reads each value by itself."""
 
-    def __init__(self, frame: memoryview, limit: ValueLimit) -> None:
+    def __init__(self, name: str, frame: memoryview, limit: ValueLimit) -> None:
         super().__init__(frame)
-        self._size = len(frame)
+        self._message = f"a {name} of {len(frame):,} bytes"
         self._limit = limit
         self._left = limit.most
 
     def read(self, size: int | None = -1, /) -> bytes:
         self._left -= 1
         if self._left < 0:
-            raise _TooManyValues(
-                f"{self._size:,} bytes with more than {self._limit.most:,} values. {self._limit.remedy}"
+            raise ProtocolError(
+                f"{self._message} with more than {self._limit.most:,} values. {self._limit.remedy}"
             )
         return super().read(size)
-
-
-class _TooManyValues(Exception):
-    """The size of the message, the bound, and the remedy."""
 
 
 def _decode_body(
@@ -265,11 +261,11 @@ def _decode_body(
             message, end = layout.compiled_decode_from(version, **options)(frame, position)
         else:
             body = frame[position:]
-            stream = BytesIO(body) if values is None else _Counted(body, values)
+            stream = BytesIO(body) if values is None else _Counted(message_class.name, body, values)
             message = layout.decode(stream, version=version, **options)
             end = position + stream.tell()
-    except _TooManyValues as error:
-        raise ProtocolError(f"a {message_class.name} of {error}") from None
+    except ProtocolError:
+        raise  # too many values
     except Exception as error:  # the generated code raises many types on malformed input
         raise ProtocolError(f"malformed {message_class.name}: {error!r}") from error
     if end > len(frame):
