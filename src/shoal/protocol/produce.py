@@ -223,11 +223,6 @@ def decode_produce_request(
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-#: Partition, error code and base offset; log append time from v2 on; log start offset from v5 on.
-_PRODUCED = {0: struct.Struct(">ihq"), 2: struct.Struct(">ihqq"), 5: struct.Struct(">ihqqq")}
-_NOT_PRODUCED: dict[int, tuple[int, ...]] = {0: (-1, -1), 2: (-1,), 5: ()}
-
-
 def read_acks(frame: memoryview, version: int) -> int:
     """
     Read the acks of a request, of which only the beginning may be received.
@@ -259,9 +254,8 @@ class ProduceOutcome(NamedTuple):
     Attributes:
         error_code: The error code, or 0 if there was no error.
         base_offset: The offset of the first record of the first batch, or -1 after an error.
-        log_append_time_ms: The broker's time of the append if the topic has LogAppendTime; -1 for CreateTime,
-            and before v2.
-        log_start_offset: The first offset of the partition's log, or -1; -1 before v5.
+        log_append_time_ms: The broker's time of the append if the topic has LogAppendTime; -1 for CreateTime.
+        log_start_offset: The first offset of the partition's log, or -1.
         error_message: The message about the records for which the broker dropped the batch; from v8 on.
 
     """
@@ -275,13 +269,8 @@ class ProduceOutcome(NamedTuple):
     error_message: str | None
 
 
-#: The end of an outcome without an error: no record errors, no message, no tagged fields.
-_NOTHING_MORE = b"\1\0\0"
-#: From v9 on, an outcome without an error.
-_PRODUCED_ALONE = struct.Struct(">ihqqq3s")
-
-#: The constructor of a named tuple takes twice as long; a mirror decodes an outcome for every batch.
-_new = tuple.__new__
+#: Partition, error code, base offset, log append time and log start offset.
+_PRODUCED = struct.Struct(">ihqqq")
 
 
 def decode_produce_response(
@@ -298,7 +287,7 @@ def decode_produce_response(
 
     Args:
         frame: The response without its size.
-        version: 0 to 13.
+        version: 7 to 13.
         names: The names of the request's topics by id, from v13 on.
         most_partitions: The number of partitions in the request; an outcome of 30 bytes takes 200 here.
 
@@ -308,8 +297,6 @@ def decode_produce_response(
 
     """
     flexible = version >= FLEXIBLE_FROM
-    since = 5 if version >= 5 else 2 if version >= 2 else 0
-    layout, missing = _PRODUCED[since], _NOT_PRODUCED[since]
     position = INT32.size  # the correlation id
     if flexible:
         position = skip_tagged_fields(frame, position)
@@ -327,17 +314,9 @@ def decode_produce_response(
                 f"a Produce response about {len(produced) + count:,} partitions, of which the request has "
                 f"{most_partitions:,}"
             )
-        behind = position + count * _PRODUCED_ALONE.size
-        if flexible and behind <= len(frame):
-            without_errors = list(_PRODUCED_ALONE.iter_unpack(frame[position:behind]))
-            # If no outcome has anything else in this place, each one is as long as this.
-            if all(fields[5] == _NOTHING_MORE for fields in without_errors):
-                produced += [_new(ProduceOutcome, (topic, *fields[:5], None)) for fields in without_errors]
-                position, count = behind, 0
         for _ in range(count):
-            fields = unpack(layout, frame, position) + missing
-            number, error_code, base_offset, appended_ms, log_start = fields
-            position += layout.size
+            number, error_code, base_offset, appended_ms, log_start = unpack(_PRODUCED, frame, position)
+            position += _PRODUCED.size
             message = None
             if version >= 8:
                 message, position = _decode_errors(frame, position, flexible)
@@ -346,8 +325,7 @@ def decode_produce_response(
             )
         if flexible:
             position = skip_tagged_fields(frame, position)
-    if version >= 1:
-        position += INT32.size  # throttle_time_ms
+    position += INT32.size  # throttle_time_ms
     if flexible:
         position = skip_tagged_fields(frame, position)
     expect_end(frame, position)
