@@ -199,19 +199,13 @@ def test_report_shows_the_end_of_the_mirror(file: Path, brokers: TwoBrokers) -> 
     assert found["warnings"] == ["topic a: keeps less"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"stopped": {"topic-0": "refused"}}, "1 of 1 partitions stopped"),
-        ({"interrupted": True}, "The mirror was interrupted"),
-    ],
-)
-def test_report_names_problems_of_the_end(file: Path, changes: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize("changes", [{"stopped": {"topic-0": "refused"}}, {"interrupted": True}])
+def test_report_names_problems_of_the_end(file: Path, changes: dict[str, Any]) -> None:
     with watch(report=file) as watching:
-        watching.end(summary(**changes))
+        watching.end(summary(**changes, ended="a partition is stopped"))
     ending = written(file)["ending"]
     assert not ending["good"]
-    assert words in ending["sentence"]
+    assert ending["sentence"].endswith("a partition is stopped.")
 
 
 def test_failed_mirror_writes_a_report(file: Path) -> None:

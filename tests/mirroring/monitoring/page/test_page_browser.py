@@ -339,6 +339,7 @@ def ended(**changes: Any) -> Summary:
     known: dict[str, Any] = {
         "group": "shoal.west.east",
         "topics": {"topic": "topic"},
+        "ended": "stopped by SIGTERM",
         "elapsed_s": 10.0,
         "python_cpu_s": 2.5,
         "jvm_cpu_s": 4.0,

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from ....errors import ShoalError
+from ....exit_codes import EXIT_DONE
 from ....printable import printable_values
 from ....result_file import check_result_file, write_result_file
 from ....static_page import style
@@ -215,18 +216,10 @@ class MirrorPage:
 
 def _ending_of(summary: Summary) -> Mapping[str, Any]:
     copied = f"{summary.records:,} records in {summary.batches:,} batches were copied"
-    problem = ""
-    if summary.stopped:
-        problem = f", but {len(summary.stopped):,} of {summary.partitions:,} partitions stopped"
-    elif summary.interrupted:
-        problem = ". The mirror was interrupted, and the next run continues there"
-    elif summary.clusters_down:
-        problem = f", but {', and '.join(each.sentence for each in summary.clusters_down.values())}"
-    elif summary.incidents:
-        problem = ". The mirror continued after incidents"
+    is_good = summary.exit_code == EXIT_DONE and not summary.clusters_down
     cpu_s = summary.python_cpu_s + summary.jvm_cpu_s
     jvm_gc = summary.jvm_gc and asdict(summary.jvm_gc)
-    return _ending(f"{copied}{problem}.", good=not problem, cpu_s=cpu_s, jvm_gc=jvm_gc)
+    return _ending(f"{copied}. The end: {summary.ended}.", good=is_good, cpu_s=cpu_s, jvm_gc=jvm_gc)
 
 
 def _ending(sentence: str, *, good: bool, **numbers: Any) -> Mapping[str, Any]:
