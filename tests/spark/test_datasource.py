@@ -6,18 +6,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shoal
 from shoal.errors import ConfigError
 from shoal.spark.rows import BYTES
-from shoal.spark.trust import refuse_speculation_in_task
+from shoal.spark.trust import refuse_speculation
 from tests.spark.sessions import spark_session
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
@@ -59,13 +57,9 @@ def test_write_under_speculation_is_refused_before_a_record(spark: SparkSession,
     ("value", "is_refused"),
     [("true", True), ("TRUE", True), (" True ", True), ("false", False), (None, False)],
 )
-def test_refuse_speculation_reads_the_setting_as_spark_does(
-    value: str | None, is_refused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = SimpleNamespace(getLocalProperty={"spark.speculation": value}.get)
-    monkeypatch.setattr(TaskContext, "get", lambda: task)
+def test_refuse_speculation_reads_the_setting_as_spark_does(value: str | None, is_refused: bool) -> None:
     with pytest.raises(ConfigError) if is_refused else nullcontext():
-        refuse_speculation_in_task()
+        refuse_speculation({"spark.speculation": value}.get)
 
 
 def test_offsets_are_chosen_as_with_spark_s_connector(spark: SparkSession, brokers: TwoBrokers) -> None:

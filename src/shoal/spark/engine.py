@@ -98,7 +98,7 @@ class SparkEngine:
             if is_ours:
                 resources.callback(self._context.stop)
             with self._our_errors():
-                refuse_speculation(self._context)
+                refuse_speculation(self._context.getConf().get)
                 self._key = resources.enter_context(
                     key_for_tasks(self._context, (self._options.source, self._options.destination), directory)
                 )

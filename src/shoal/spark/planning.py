@@ -21,17 +21,10 @@ from shoal.spark.objects import object_ranges
 from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["PATIENCE_S", "Planner", "TaskPartition"]
+__all__ = ["PATIENCE_S", "Planner"]
 
 #: The time for which a plan waits for brokers that do not respond.
 PATIENCE_S = 60.0
-
-
-class TaskPartition(InputPartition):
-    """The ranges of one task. Spark pickles them on the driver and unpickles them in the task."""
-
-    def __init__(self, ranges: Sequence[CopyRange]) -> None:
-        super().__init__(tuple(ranges))
 
 
 class Planner:
@@ -40,11 +33,11 @@ class Planner:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
-    def batch(self, cluster: Cluster) -> list[list[CopyRange]]:
+    def batch(self, cluster: Cluster) -> list[InputPartition]:
         """Return the ranges of each task between the options' offsets; wait for brokers that are down."""
         check_advertised(cluster)  # for the error; if brokers are down now, the plan waits for them
 
-        def plan() -> list[list[CopyRange]]:
+        def plan() -> list[InputPartition]:
             partitions = self.partitions(cluster)
             starts = self.bounds(cluster, partitions, self._options.starting)
             ends = self._ends(cluster, partitions)
@@ -112,9 +105,9 @@ class Planner:
         cluster: Cluster,
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-    ) -> list[list[CopyRange]]:
+    ) -> list[InputPartition]:
         """
-        Return the tasks for the offsets between starts and ends: of an archive, one for each object.
+        Return the tasks, each with its ranges between starts and ends: of an archive, one for each object.
 
         Raises:
             PartitionStopped: The source no longer has an offset, and ``failOnDataLoss`` is set.
@@ -127,12 +120,12 @@ class Planner:
         ]
         self._check_present(cluster, ranges)
         if self._options.source.directory is not None:
-            return [[each] for each in object_ranges(self._options.source, ranges)]
+            return [InputPartition((each,)) for each in object_ranges(self._options.source, ranges)]
         wanted = [
             Wanted(each, (cluster.partition(each.source).leader, -1), each.end_offset - each.start_offset)
             for each in ranges
         ]
-        return assign_tasks(wanted, self._options.tasks)
+        return [InputPartition(tuple(each)) for each in assign_tasks(wanted, self._options.tasks)]
 
     def _check_present(self, cluster: Cluster, ranges: list[CopyRange]) -> None:
         """Refuse or move starts that are before the log start offset (``failOnDataLoss``)."""

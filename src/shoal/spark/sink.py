@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import Row
 
 from shoal.errors import ShoalError
 from shoal.mirroring.model.position import ProducerIdentity
 from shoal.spark.options import WriteOptions
-from shoal.spark.trust import refuse_speculation_in_task
+from shoal.spark.trust import refuse_speculation
 from shoal.spark.write_rows import write_rows
 from shoal.topic_partition import TopicPartition
 
@@ -34,7 +35,8 @@ class _Sink:
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         """Write the batches of one task's rows. Runs in the task."""
-        refuse_speculation_in_task()
+        if context := TaskContext.get():
+            refuse_speculation(context.getLocalProperty)
         destination = self._options.destination
         written = write_rows(iterator, destination, self._mapping, self._options.allow_gaps, self._writer)
         return WrittenPartitions(tuple(written))

@@ -26,7 +26,7 @@ from shoal.spark.limits import (
     SupportsTriggerAvailableNow,
 )
 from shoal.spark.options import ReadOptions
-from shoal.spark.planning import PATIENCE_S, Planner, TaskPartition
+from shoal.spark.planning import PATIENCE_S, Planner
 from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
@@ -84,7 +84,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the tasks. Runs once, on the driver."""
         with Cluster(self._options.source) as cluster:
-            return [TaskPartition(each) for each in Planner(self._options).batch(cluster)]
+            return Planner(self._options).batch(cluster)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield a task's rows. Runs in the task."""
@@ -149,10 +149,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks of a micro-batch. Runs on the driver, once for each."""
         begins, ends = _from_json(start), _from_json(end)
 
-        def plan(cluster: Cluster) -> list[TaskPartition]:
+        def plan(cluster: Cluster) -> list[InputPartition]:
             partitions_of(cluster, sorted({each.topic for each in ends}))
-            tasks = self._planner.tasks(cluster, self._starts_of(cluster, begins, ends), ends)
-            return [TaskPartition(each) for each in tasks]
+            return self._planner.tasks(cluster, self._starts_of(cluster, begins, ends), ends)
 
         return self._ask(plan)
 

@@ -21,7 +21,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkContext
 
 from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError
@@ -33,7 +33,6 @@ __all__ = [
     "refusal_of",
     "refuse_credentials",
     "refuse_speculation",
-    "refuse_speculation_in_task",
 ]
 
 #: The user's consent to connections that reveal credentials: a setting of Spark, for every way to start it.
@@ -60,18 +59,18 @@ def _is_on(value: str | None) -> bool:
 # Speculation
 
 
-def refuse_speculation(context: SparkContext) -> None:
-    """Raise ConfigError if the scheduler starts second attempts. Runs on the driver."""
-    _refuse_speculation(context.getConf().get(_SPECULATION))
+def refuse_speculation(setting_of: Callable[[str], str | None]) -> None:
+    """
+    Refuse a scheduler that starts second attempts. Call it on the driver, or in a task before it writes.
 
+    Args:
+        setting_of: Returns a setting of Spark by its name; None if it is not set.
 
-def refuse_speculation_in_task() -> None:
-    """Raise ConfigError if the scheduler of this task starts second attempts. Call it before writing."""
-    context = TaskContext.get()
-    _refuse_speculation(context.getLocalProperty(_SPECULATION) if context else None)
+    Raises:
+        ConfigError: The scheduler starts them.
 
-
-def _refuse_speculation(value: str | None) -> None:
+    """
+    value = setting_of(_SPECULATION)
     if _is_on(value):
         raise ConfigError(
             f"{_SPECULATION} {value!r}: two attempts of a task would write the same partition at a time. "
