@@ -65,10 +65,60 @@ def test_segment_refuses_a_batch_that_is_not_behind_the_last(tmp_path: Path) -> 
         segment.take(memoryview(plain(4, base_offset=2)))
 
 
+def test_index_has_an_entry_of_kafka_for_each_abort_marker(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "archive")
+
+    def of_transaction(producer_id: int, offset: int) -> bytes:
+        return bytes(
+            batches.batch([b"v"], base_offset=offset, flags=batches.TRANSACTIONAL, producer_id=producer_id)
+        )
+
+    fetched = (
+        of_transaction(7, 0)
+        + of_transaction(8, 1)
+        + bytes(batches.marker(0, 8, base_offset=2))
+        + bytes(batches.marker(1, 9, base_offset=3))
+        + bytes(batches.marker(0, 7, base_offset=4))
+        + of_transaction(10, 5)
+    )
+    _, facts = add(archive, fetched, tmp_path, aborted=[(7, 0), (8, 1), (10, 5), (11, 99)])
+    assert files_of(tmp_path / "archive")[".txnindex"] == bytes.fromhex(
+        "0000"
+        "0000000000000008"
+        "0000000000000001"
+        "0000000000000002"
+        "0000000000000000"
+        "0000"
+        "0000000000000007"
+        "0000000000000000"
+        "0000000000000004"
+        "0000000000000005"
+    )
+    assert facts.aborted_later == ((10, 5),)
+    assert facts.index_bytes == 68
+
+
 @pytest.mark.parametrize("data", [b"\0" * 33, struct.pack(">hqqqq", 1, 7, 0, 4, 5)])
 def test_index_of_another_layout_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"bytes|version"):
         read_index(data)
+
+
+def test_json_comes_last_and_only_with_the_lease(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "archive")
+    segment = OpenSegment(tmp_path / "spool.log", 0, OpenAborted(), follows=0)
+    segment.take(memoryview(plain(1)))
+
+    def expired() -> None:
+        raise CorruptBatch("no lease")
+
+    with pytest.raises(CorruptBatch):
+        segment.publish(archive.store, objects_of(archive).path, 1, expired)
+    objects = objects_of(archive)
+    assert set(files_of(tmp_path / "archive")) == {".log"}
+    assert (objects.names, objects.end_offset, len(objects.uncounted)) == ([], None, 1)
+    assert objects.next_generation == 2
+    assert segment.is_closed  # its file may be the archive's
 
 
 class FullAfterLog:
