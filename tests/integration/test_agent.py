@@ -7,19 +7,18 @@ Every test runs on each version of Kafka that the agent supports. Those that nee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from rig import KafkaCluster, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
 from rig.jars import KAFKA_VERSION
-from shoal import RawProducer as PublicProducer
 from shoal.error_codes import ErrorCode
-from shoal.records import Codec, read_header
-from tests.client.producer.produced import some_batches
+from shoal.records import Codec
+from tests.batches import batch
 from tests.integration.agent_versions import EVERY_VERSION
-from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, records_in, stored
+from tests.integration.raw_producer import ALL_CODECS, RawProducer, as_sent, following, stored
 
 #: Only topics with this prefix accept KIP-712's plain form.
 PLAIN = "plain."
@@ -48,23 +47,6 @@ def created(kafka: KafkaCluster, topic: str) -> str:
     return topic
 
 
-def as_sent(batches: Sequence[bytes | bytearray]) -> list[bytes]:
-    """Return the bytes that a broker may not change: from the magic on."""
-    return [bytes(each[16:]) for each in batches]
-
-
-def test_raw_producer_s_sequences_are_offsets(kafka: KafkaCluster, created: str) -> None:
-    given = some_batches(300)
-    properties = {"bootstrap.servers": kafka.bootstrap, "send.raw.bytes": True}
-    with PublicProducer(properties) as ours:
-        futures = [ours.send(created, each, partition=0) for each in given]
-        assert ours.flush(60)
-    assert [future.result().offset for future in futures] == [3 * number + 2 for number in range(300)]
-    headers = [read_header(memoryview(each)) for each in stored(kafka, created)]
-    assert [each.base_sequence for each in headers] == [each.base_offset for each in headers]
-    assert len(headers) == len(given)
-
-
 def test_batches_are_stored_unchanged(kafka: KafkaCluster, producer: RawProducer, created: str) -> None:
     count = 50
     batches = following(0, count, codecs=ALL_CODECS)
@@ -79,22 +61,8 @@ def test_batches_are_stored_unchanged(kafka: KafkaCluster, producer: RawProducer
     assert [record.offset for record in read] == list(range(count * 3))
 
 
-@pytest.mark.parametrize("acks", [0, 1, -1])
-def test_every_acks_value_is_accepted(
-    kafka: KafkaCluster, producer: RawProducer, created: str, acks: int
-) -> None:
-    batches = following(0, 7)
-    producer.send(created, batches, acks=acks)
-    if acks:
-        assert producer.receive()[2:4] == (0, 0)
-    else:
-        # No response comes; on one connection the broker handles one request after the other.
-        assert producer.accepted(created, following(21, 1)) == 21
-    assert as_sent(stored(kafka, created)[:7]) == as_sent(batches)
-
-
 def damaged() -> bytearray:
-    second = Identity().batch(3)
+    (second,) = following(3, 1)
     second[-1] ^= 1
     return second
 
@@ -103,8 +71,9 @@ def damaged() -> bytearray:
 
 
 def plain(count: int) -> list[bytearray]:
-    """Build batches of one record, without a producer id."""
-    return [Identity(-1, -1).batch(-1) for _ in range(count)]
+    """Build batches of three records, without a producer id."""
+    values = [b"value %d " % number * 4 for number in range(3)]
+    return [batch(values, codec=Codec.LZ4, leader_epoch=-1) for _ in range(count)]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -112,11 +81,10 @@ def test_plain_topic_accepts_batches_without_producer_id(kafka: KafkaCluster, to
     name = f"{PLAIN}{topic}"
     create_topic(kafka.bootstrap, name)
     batches = plain(5)
-    per_request = records_in(batches)
+    per_request = 3 * len(batches)
     with RawProducer(kafka.bootstrap, client_id="kip-712") as stranger:
         for number in range(2):  # no comparison: a retry is written again
-            answer = stranger.produce(name, batches, acks=acks)
-            assert (answer.error_code, answer.base_offset) == (0, number * per_request)
+            assert stranger.offer(name, batches, acks=acks) == (ErrorCode.NONE, number * per_request)
     assert as_sent(stored(kafka, name)) == as_sent(batches * 2)
     assert [record.offset for record in read_topic(kafka.bootstrap, name)[0]] == list(range(2 * per_request))
 

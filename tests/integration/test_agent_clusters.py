@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import struct
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -18,15 +17,11 @@ from rig import KafkaCluster, create_topic, dump_partition, java, read_topic, wa
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION, OLD_KAFKA_VERSION, class_path, jars, tool_command
 from rig.load import await_leaders
-from rig.locked import PASSWORDS, LockedKafka, jaas, locked_kafka
-from shoal.client.config import ClientConfig
-from shoal.client.security import Security
+from rig.locked import PASSWORDS, LockedKafka, locked_kafka
 from shoal.error_codes import ErrorCode
-from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import request_class
 from tests.batches import batch
 from tests.integration.agent_versions import EVERY_LINE
-from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, stored
+from tests.integration.raw_producer import ALL_CODECS, RawProducer, as_sent, following, outcome_of, stored
 
 SEQUENCES = 2**31
 
@@ -36,11 +31,6 @@ lines = pytest.mark.parametrize("version", EVERY_LINE)
 def with_agent(options: Path | None = None) -> list[str]:
     """Return the JVM options of a broker that has the agent."""
     return [f"-javaagent:{agent_jar()}" + (f"={options}" if options else "")]
-
-
-def as_sent(batches: list[bytearray] | list[bytes]) -> list[bytes]:
-    """Return the bytes that a broker may not change: from the magic on."""
-    return [bytes(each[16:]) for each in batches]
 
 
 # Failures
@@ -54,9 +44,9 @@ def test_restarted_broker_recognizes_repeated_requests(version: str, topic: str)
         create_topic(kafka.bootstrap, topic)
         with RawProducer(kafka.bootstrap) as producer:
             for batches in requests:
-                producer.send(topic, batches)
+                producer.begin(topic, batches)
             for number in range(10):
-                assert producer.receive()[2:4] == (0, number * 60)
+                assert outcome_of(producer.end()) == (ErrorCode.NONE, number * 60)
             kafka.kill(1)
         kafka.start(1)
         with RawProducer(kafka.bootstrap) as producer:
@@ -90,7 +80,7 @@ def test_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(versi
         )
         with RawProducer(kafka.address(1)) as producer:
             wait_until(
-                lambda: producer.produce(topic, second).error_code == ErrorCode.INVALID_RECORD,
+                lambda: producer.offer(topic, second)[0] is ErrorCode.INVALID_RECORD,
                 "broker 1 to lead alone, and to refuse them",
             )
             assert producer.refused(topic, first) == ErrorCode.INVALID_RECORD
@@ -106,7 +96,7 @@ def test_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(versi
         wait_until(lambda: leader_of(admin, topic) == 2, "broker 2 to lead again")
         with RawProducer(kafka.address(2)) as producer:
             wait_until(
-                lambda: producer.produce(topic, second).error_code == 0, "broker 2 to know that it leads"
+                lambda: producer.offer(topic, second)[0] is ErrorCode.NONE, "broker 2 to know that it leads"
             )
             assert producer.accepted(topic, first) == 0
         for node_id in (1, 2):
@@ -129,36 +119,6 @@ def set_config(kafka: KafkaCluster, *options: str) -> None:
     command = [*tool, "--bootstrap-server", brokers, "--alter", *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-@pytest.mark.long
-@lines
-def test_producer_forgotten_by_the_broker_continues(version: str, topic: str) -> None:
-    """Its batches are years old, so that the broker's next check expires it."""
-    config = {"producer.id.expiration.check.interval.ms": 50}
-    with KafkaCluster(version=version, config=config, broker_jvm={1: with_agent()}) as kafka:
-        create_topic(kafka.bootstrap, topic)
-        first, second = following(0, 10), following(30, 10)
-        with RawProducer(kafka.bootstrap) as producer:
-            assert producer.accepted(topic, first) == 0
-            wait_until(lambda: not remembered(producer, topic), "the broker to forget its producers")
-            assert producer.accepted(topic, first) == 0
-            assert producer.refused(topic, following(60, 10)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            assert producer.accepted(topic, first[5:] + second) == 15
-            wait_until(lambda: not remembered(producer, topic), "the broker to forget its producers")
-            assert producer.accepted(topic, second) == 30
-        assert as_sent(stored(kafka, topic)) == as_sent(first + second)
-
-
-def remembered(producer: RawProducer, topic: str) -> list[int]:
-    """Return the producer ids that the leader of a topic's only partition remembers."""
-    request = request_class(ApiKey.DESCRIBE_PRODUCERS)
-    response = producer.connection.request(
-        ApiKey.DESCRIBE_PRODUCERS, topics=[request.TopicRequest(name=topic, partition_indexes=[0])]
-    )
-    (described,) = response.topics[0].partitions
-    assert described.error_code == 0
-    return [each.producer_id for each in described.active_producers]
 
 
 # A log of more than 2^31 records
@@ -185,10 +145,9 @@ def test_sequences_wrap_around_at_two_to_the_31st(version: str, before_the_wrap:
         kafka.start(1)
         with RawProducer(kafka.bootstrap) as producer:
             assert producer.accepted(topic, batches) == end
-            fresh = Identity(producer_id=6_000_000)
-            stale = following(end + 87, 2, identity=fresh)
+            stale, fresh = (following(end + behind, 2, producer_id=6_000_000) for behind in (87, 90))
             assert producer.refused(topic, stale) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            assert producer.accepted(topic, following(end + 90, 2, identity=fresh)) == end + 90
+            assert producer.accepted(topic, fresh) == end + 90
         found = dump_partition(kafka.partition_dir(topic, 0), deep=True)[1:31]
         assert [each.base_offset for each in found] == list(range(end, end + 90, 3))
         assert [each.base_sequence for each in found] == [
@@ -221,34 +180,22 @@ def locked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield running
 
 
-def login(locked: LockedKafka, user: str) -> Security:
-    properties = {
-        "bootstrap.servers": locked.cluster.listener("SASL"),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "SCRAM-SHA-256",
-        "sasl.jaas.config": jaas("SCRAM-SHA-256", user, PASSWORDS[user]),
-    }
-    security = ClientConfig.from_properties("destination", properties)[0].security
-    assert security is not None
-    return security
-
-
 def test_acls_are_checked_first_as_in_the_stock_broker(locked: LockedKafka, topic: str) -> None:
     name = f"open-{topic}"
     create_topic(locked.cluster.bootstrap, name)
-    with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "bob")) as bob:
+    with RawProducer(locked.cluster.listener("SASL"), login=("bob", PASSWORDS["bob"])) as bob:
         assert bob.refused(name, following(0, 3)) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert bob.refused(name, following(0, 1)) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert stored(locked.cluster, name) == []
         locked.allow("bob", ResourceType.TOPIC, name, AclOperation.WRITE)
-        wait_until(lambda: bob.produce(name, following(0, 3)).error_code == 0, "the broker to know the ACL")
+        wait_until(lambda: not bob.offer(name, following(0, 3))[0], "the broker to know the ACL")
     assert as_sent(stored(locked.cluster, name)) == as_sent(following(0, 3))
 
 
 def test_unnamed_principal_meets_the_stock_broker(locked: LockedKafka, topic: str) -> None:
     name = f"open-{topic}"
     create_topic(locked.cluster.bootstrap, name)
-    with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "alice")) as alice:
+    with RawProducer(locked.cluster.listener("SASL"), login=("alice", PASSWORDS["alice"])) as alice:
         assert alice.refused(name, following(0, 3)) == ErrorCode.INVALID_RECORD
         assert alice.accepted(name, following(7, 1)) == 0
     # If a listener has no authentication, the broker does not name the client either.
@@ -259,10 +206,10 @@ def test_unnamed_principal_meets_the_stock_broker(locked: LockedKafka, topic: st
 def test_unmatched_topic_meets_the_stock_broker(locked: LockedKafka, topic: str) -> None:
     create_topic(locked.cluster.bootstrap, topic)
     locked.allow("bob", ResourceType.TOPIC, topic, AclOperation.WRITE)
-    with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "bob")) as bob:
+    with RawProducer(locked.cluster.listener("SASL"), login=("bob", PASSWORDS["bob"])) as bob:
 
         def is_allowed() -> bool:
-            return bob.produce(topic, following(7, 1)).error_code == 0
+            return bob.offer(topic, following(7, 1))[0] is ErrorCode.NONE
 
         wait_until(is_allowed, "the broker to know the ACL")
         assert bob.refused(topic, following(10, 3)) == ErrorCode.INVALID_RECORD
@@ -292,12 +239,11 @@ def test_quotas_throttle_as_in_the_stock_broker(kafka: KafkaCluster, topic: str)
         "producer_byte_rate=2000",
     )
     throttled: list[int] = []
-    # Version 8 has the throttle time at its end, and shoal's own decoder does not return it.
-    with RawProducer(kafka.bootstrap, client_id=client_id, version=8) as producer:
+    with RawProducer(kafka.bootstrap, client_id=client_id) as producer:
         # A rate is measured over some seconds: if requests are slow, it takes more of them.
         while len(throttled) < 5 or (not throttled[-1] and len(throttled) < 100):
-            producer.send(topic, following(len(throttled) * 150, 50))
-            throttled.append(struct.unpack(">i", producer.connection.receive()[-4:])[0])
+            producer.begin(topic, following(len(throttled) * 150, 50))
+            throttled.append(producer.end().throttle_time_ms)
     assert throttled[0] == 0 or throttled[0] < throttled[-1]
     assert throttled[-1] > 0
     assert len(stored(kafka, topic)) == 50 * len(throttled)

@@ -20,8 +20,9 @@ from rig import (
     read_topic,
 )
 from rig.agent import agent_jar
+from shoal.error_codes import ErrorCode
 from tests.integration.agent_versions import EVERY_LINE
-from tests.integration.raw_producer import Identity, RawProducer, following
+from tests.integration.raw_producer import RawProducer, following
 
 pytestmark = pytest.mark.long
 
@@ -63,11 +64,6 @@ def values(name: str, count: int) -> list[bytes]:
 def send_many(kafka: KafkaCluster, topic: str, name: str, config: dict[str, object]) -> int:
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5, "log_level": 0, **config})
     failed: list[object] = []
-
-    def keep_failure(error: object, _: object) -> None:
-        if error:
-            failed.append(error)
-
     for value in values(name, 4_000):
         producer.produce(
             topic,
@@ -106,12 +102,12 @@ def append_until(kafka: KafkaCluster, topic: str, done: threading.Event) -> tupl
             (found,) = admin.list_offsets({partition: OffsetSpec.latest()}).values()
             end = found.result().offset
             # If a producer id wrote before, it has to continue its own sequence, regardless of other writes.
-            identity = Identity(producer_id=5_000_000 + appended + refused)
-            outcome = producer.produce(topic, following(end, 20, identity=identity))
-            if outcome.error_code == 0:
-                assert outcome.base_offset == end
+            batches = following(end, 20, producer_id=5_000_000 + appended + refused)
+            code, base_offset = producer.offer(topic, batches)
+            if code is ErrorCode.NONE:
+                assert base_offset == end
                 appended += 1
             else:
-                assert outcome.error_code == 45
+                assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
                 refused += 1
     return appended, refused
