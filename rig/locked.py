@@ -2,9 +2,10 @@
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -133,9 +134,19 @@ def jaas(mechanism: str, username: str, password: str | None = None) -> str:
 
 @contextlib.contextmanager
 def locked_kafka(
-    version: str = KAFKA_VERSION, jvm: Sequence[str] = (), brokers: int = 1
+    version: str = KAFKA_VERSION,
+    jvm: Sequence[str] = (),
+    brokers: int = 1,
+    config: Mapping[str, object] = MappingProxyType({}),
+    heap: str = "768m",
 ) -> Iterator[LockedKafka]:
-    """Run the cluster inside a ``with`` block; ``jvm`` are further options of the first broker's JVM."""
+    """Run the cluster inside a ``with`` block.
+
+    Args:
+        jvm: Further options of the first broker's JVM.
+        config: Further settings of each broker.
+        heap: The JVM's ``-Xmx``.
+    """
     with tempfile.TemporaryDirectory(prefix="rig-locked-") as name:
         directory = Path(name)
         authority = Authority()
@@ -153,7 +164,8 @@ def locked_kafka(
             brokers=brokers,
             version=version,
             broker_jvm={1: jvm},
-            config=_config(directory),
+            config={**_config(directory), **config},
+            heap=heap,
             listeners=_LISTENERS,
             format_options=scram,
         )

@@ -17,7 +17,7 @@ from bench.report import machine
 
 from .plan import Setup, draw
 from .report import markdown
-from .run import soak
+from .world import soak
 
 
 def _arguments() -> argparse.Namespace:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations
 
 import psutil
 
-__all__ = ["GROWTH_PER_HOUR", "MemorySample", "MemoryWatch", "Role", "growth_per_hour"]
+__all__ = ["GROWTH_PER_HOUR", "MemorySample", "Role", "growth_per_hour", "sampled"]
 
 _MEGABYTE = 1_000_000
 
@@ -50,37 +49,11 @@ class MemorySample:
     used: Mapping[Role, int]
 
 
-class MemoryWatch:
-    """A thread that takes a sample now and then; a context manager."""
-
-    def __init__(self, process_id: Callable[[], int | None], every_s: float = 10.0) -> None:
-        """Prepare the thread.
-
-        Args:
-            process_id: Returns the id of the running mirror's process, None if none runs.
-            every_s: The time between two samples.
-        """
-        self._process_id = process_id
-        self._every_s = every_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory")
-        self.samples: list[MemorySample] = []
-
-    def __enter__(self) -> MemoryWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(self._every_s):
-            process_id = self._process_id()
-            if process_id is not None:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    used = _used(psutil.Process(process_id))
-                    self.samples.append(MemorySample(time.monotonic(), process_id, used))
+def sampled(process_id: int) -> list[MemorySample]:
+    """Return a sample of the mirror with this first process; none if that ends now."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [MemorySample(time.monotonic(), process_id, _used(psutil.Process(process_id)))]
+    return []
 
 
 def _used(driver: psutil.Process) -> dict[Role, int]:

@@ -14,7 +14,7 @@ from tests.campaigns.clusters.broker_events import broker_ends, leaders_move
 from tests.campaigns.kinds import Kind
 
 if TYPE_CHECKING:
-    from .run import SoakWorld
+    from .world import SoakWorld
 
 __all__ = ["EVENTS", "Setup", "SoakPlan", "draw"]
 
@@ -80,7 +80,7 @@ for _side in Side:
 @_SOAK.happens(Family.FAULTS)
 def python_worker_is_killed(world: SoakWorld, dice: random.Random) -> None:
     """Kill a process of the mirror's tasks."""
-    world.mirror.kill_worker()
+    world.mirror.process.kill_workers()
 
 
 @_SOAK.happens(Family.SPARK)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from bench.latency import Percentiles
 
-from .arrivals import Arrival
-from .run import Outcome, Window
+from .traffic import Arrival
+from .world import Outcome, Window
 
 __all__ = ["lag", "markdown", "undisturbed"]
 

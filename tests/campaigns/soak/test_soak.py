@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from tests.campaigns.soak.memory import MemorySample, Role, growth_per_hour
 from tests.campaigns.soak.plan import Setup, draw
 from tests.campaigns.soak.report import lag, markdown, undisturbed
-from tests.campaigns.soak.run import soak
+from tests.campaigns.soak.world import soak
 
 #: Of load; the third minute is for starting six brokers and Spark, and for the comparison.
 MINUTES = 2.0
@@ -41,3 +43,18 @@ def test_mirror_under_constant_disturbances_is_exact(tmp_path: Path) -> None:
     assert len(outcome.windows) == 6
     assert lag(undisturbed(outcome)).p50 < LAG_MS
     assert "| lost | 0 |" in markdown(outcome)
+
+
+def growth_of(*sizes: float) -> float:
+    """Return the growth in an hour of samples ten seconds apart."""
+    samples = [
+        MemorySample(10.0 * each, 1, dict.fromkeys(Role, int(size))) for each, size in enumerate(sizes)
+    ]
+    return growth_per_hour(samples, Role.WORKERS)
+
+
+def test_growth_of_memory_is_distinguished_from_noise_and_from_a_short_lived_worker() -> None:
+    dice = Random(0)
+    grows = (1e8 + second * 10 / 3600 * 5e7 + dice.gauss(0, 2e6) for second in range(180))
+    assert growth_of(*grows) == pytest.approx(5e7, rel=0.1)
+    assert growth_of(*(1e8 + 6e7 * (100 < number < 110) for number in range(180))) == 0

@@ -1,23 +1,30 @@
-"""A steady load: small batches and bursts, idempotent and in transactions, over topics of all codecs."""
+"""The load of a soak, and the independent consumer at the destination.
+
+Small batches and bursts, idempotent and in transactions, over topics of all codecs; the number of records
+that arrive of each partition, and their lag.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import queue
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from rig.load import CODECS, Codec
 
-from .arrivals import Partition
+__all__ = ["Arrival", "Arrivals", "Load", "LoadedTopic", "Partition"]
 
-__all__ = ["Load", "LoadedTopic"]
+#: Topic and number.
+Partition = tuple[str, int]
 
 #: The records of each tick go to one partition, and so into one batch.
 _TICK_S = 0.02
@@ -40,6 +47,41 @@ _PRODUCER: dict[str, object] = {
 }
 
 
+_POLL_S = 0.1
+
+
+class _Threads:
+    """
+    Threads that work until they are stopped; a context manager.
+
+    Attributes:
+        errors: Each failure, as a sentence.
+
+    """
+
+    def __init__(self, *work: Callable[[], None]) -> None:
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._guarded, args=(each,)) for each in work]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Return once all threads have ended."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.errors.append(f"{work.__name__.strip('_')}: {type(error).__name__}: {error}")
+
+
 @dataclass
 class LoadedTopic:
     """
@@ -57,54 +99,31 @@ class LoadedTopic:
     transactional: bool = False
 
 
-class Load:
+class Load(_Threads):
     """
-    Threads that send until they are stopped; a context manager.
+    Threads that send until they are stopped, and then until the outcome of all requests is known.
 
     Attributes:
         topics: The topics that get records.
         committed: The records of each partition that the source has for certain.
         transactions: The numbers of committed and of aborted ones.
-        errors: Each failure, as a sentence.
 
     """
 
     def __init__(self, bootstrap: str, seed: int, records_per_s: float) -> None:
+        super().__init__(self._send_batches, self._send_transactions)
         self.topics: list[LoadedTopic] = []
         self.committed: Counter[Partition] = Counter()
         self.transactions: Counter[str] = Counter()
-        self.errors: list[str] = []
         self._bootstrap = bootstrap
         self._dice = random.Random(seed)
         self._rate = records_per_s
-        self._stop = threading.Event()
         self._count = itertools.count()
         self._paddings = [self._padding() for _ in range(64)]
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(target,), name=target.__name__)
-            for target in (self._send_batches, self._send_transactions)
-        ]
 
     def _padding(self) -> bytes:
         size = self._dice.choice([20, 100, 300, 1000])
         return self._dice.randbytes(size // 2) + b"soak " * (size // 10)
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Stop sending; return once the outcome of all requests is known."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _guarded(self, send: Callable[[], None]) -> None:
-        try:
-            send()
-        except Exception as error:
-            self.errors.append(f"{type(error).__name__}: {error}")
 
     # Batches
 
@@ -213,3 +232,99 @@ class Load:
             except KafkaException as error:
                 if not error.args[0].retriable() or self._stop.is_set():
                     raise
+
+
+class Arrival(NamedTuple):
+    """A record at the destination; times are seconds since 1970."""
+
+    sent_s: float
+    arrived_s: float
+
+    @property
+    def lag_ms(self) -> float:
+        return (self.arrived_s - self.sent_s) * 1000
+
+
+class Arrivals(_Threads):
+    """
+    A thread that reads partitions from their beginning, in no group: its rebalances would look like lag.
+
+    Attributes:
+        counts: The records of each partition.
+        first_s: When the first record of a partition arrived.
+        all: All arrivals but those of transactions, which are readable only at their commit.
+
+    """
+
+    def __init__(self, bootstrap: str, transactional: str) -> None:
+        super().__init__(self._read)
+        self.counts: Counter[Partition] = Counter()
+        self.first_s: dict[Partition, float] = {}
+        self.all: list[Arrival] = []
+        self._transactional = transactional
+        self._newest_sent_s: dict[Partition, float] = {}
+        self._watched: queue.SimpleQueue[TopicPartition] = queue.SimpleQueue()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "soak-watch",  # required by librdkafka, never joined
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "fetch.error.backoff.ms": 20,
+                "topic.metadata.refresh.interval.ms": 500,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,  # of brokers that are down
+            }
+        )
+
+    def watch(self, topic: str, partitions: Iterable[int]) -> None:
+        """Read some partitions as soon as the destination has them."""
+        for number in partitions:
+            self._watched.put(TopicPartition(topic, number, 0))
+
+    def lag_s(self) -> float:
+        """Return how long ago the newest record was sent of the partition that is furthest behind."""
+        return time.time() - min(self._newest_sent_s.copy().values(), default=0.0)
+
+    def missing(self, committed: Counter[Partition]) -> list[Partition]:
+        """Return the partitions of which fewer records have arrived than the source committed."""
+        return sorted(each for each, count in committed.items() if self.counts[each] < count)
+
+    def first_of(self, topic: str, partitions: Iterable[int]) -> float | None:
+        """Return the time of the first arrival in some partitions; None if there is none."""
+        return min(filter(None, (self.first_s.get((topic, each)) for each in partitions)), default=None)
+
+    def _read(self) -> None:
+        try:
+            while not self._stop.is_set():
+                with contextlib.suppress(queue.Empty):
+                    while True:
+                        self._consumer.incremental_assign([self._watched.get_nowait()])
+                message = self._consumer.poll(_POLL_S)
+                if message is not None:
+                    self._take(message)
+        finally:
+            self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            if error.fatal():
+                self.errors.append(f"read: {error}")
+            return
+        partition = message.topic() or "", message.partition() or 0
+        offset, (_, sent_ms) = message.offset() or 0, message.timestamp()
+        if offset != self.counts[partition]:
+            # A mirror's log has no gaps; and if a record is read twice, it was not written twice.
+            self.errors.append(f"{partition}: offset {offset} was read, {self.counts[partition]} expected")
+            if offset < self.counts[partition]:
+                return
+        self.counts[partition] = offset + 1
+        arrival = Arrival(sent_ms / 1000, time.time())
+        self.first_s.setdefault(partition, arrival.arrived_s)
+        self._newest_sent_s[partition] = arrival.sent_s
+        if partition[0] != self._transactional:
+            self.all.append(arrival)

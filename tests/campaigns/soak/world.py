@@ -1,33 +1,50 @@
-"""A soak from its first broker to its verdict."""
+"""
+A soak from its first broker to its verdict.
+
+One mirror runs for the whole of it as a service, between two clusters whose client listener requires TLS, a
+login and ACLs.
+"""
 
 from __future__ import annotations
 
 import math
 import random
+import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
+
+from rig.cluster import java_properties
 from rig.judge import Verdict, compare
-from rig.load import CODECS
+from rig.load import CODECS, create_topic
+from rig.locked import LockedKafka, jaas, locked_kafka
 from rig.read import read_topic
 from rig.record import Record
+from rig.shoal import run_shoal, state_in
 from rig.wait import TimedOut, wait_until
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
-from tests.campaigns.clusters.arena import Side
+from tests.campaigns.clusters.arena import BROKERS, Arena, Side
+from tests.campaigns.clusters.load import add_partitions, await_ends, layout
+from tests.campaigns.clusters.movers import Started
 from tests.campaigns.clusters.positions import CommittedPositions
+from tests.campaigns.clusters.processes import MirrorRun
 
-from .arrivals import Arrival, Arrivals
-from .clusters import GROUP, PREFIX, LockedClusters, open_clusters
-from .load import Load, LoadedTopic
-from .memory import GROWTH_PER_HOUR, MemorySample, MemoryWatch, Role, growth_per_hour
-from .mirror import Mirror
+from .memory import GROWTH_PER_HOUR, MemorySample, Role, growth_per_hour, sampled
 from .plan import SoakPlan
+from .traffic import Arrival, Arrivals, Load, LoadedTopic
 
 __all__ = ["Outcome", "SoakWorld", "Window", "soak"]
+
+_PREFIX = "soak."
+_GROUP = "soak-mirror"
+_TRANSACTIONAL = f"{_PREFIX}transactional"
 
 #: Time after an event, from its replicas' being in sync again, that still counts as part of it.
 _SETTLES_S = 15.0
@@ -35,6 +52,7 @@ _SETTLES_S = 15.0
 #: Long, since a developer may run other things beside it.
 _STARTS_S = 900.0
 _CATCHES_UP_S = 120.0
+_ENDS_S = 90.0
 #: If the lag is smaller, the mirror has caught up.
 _BEHIND_S = 3.0
 _DRAINS_S = 180.0
@@ -45,7 +63,125 @@ _MEMORY_S = 600.0
 
 _PARTITIONS = 3
 _TELL_EVERY_S = 60.0
-_TRANSACTIONAL = f"{PREFIX}transactional"
+_SAMPLE_EVERY_S = 10.0
+
+#: The mirror's principal, which is no super user.
+_PRINCIPAL = "bob"
+_MECHANISM = "SCRAM-SHA-512"
+_GRANTED: Mapping[Side, Mapping[ResourceType, Sequence[AclOperation]]] = {
+    Side.SOURCE: {
+        ResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
+        ResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE),
+    },
+    Side.DESTINATION: {
+        ResourceType.TOPIC: (
+            AclOperation.CREATE,
+            AclOperation.ALTER,
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+        ),
+    },
+}
+
+
+@contextmanager
+def _open_clusters(relogin_ms: int) -> Iterator[dict[Side, LockedKafka]]:
+    """
+    Start two clusters, with the mirror's ACLs.
+
+    Args:
+        relogin_ms: ``connections.max.reauth.ms``: after this a client has to renew its login.
+
+    """
+    config: dict[str, object] = {
+        "default.replication.factor": BROKERS,
+        "min.insync.replicas": 2,
+        # Few threads: six brokers share the machine with the mirror.
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        # Kafka's own: with the rig's shorter one, the controller would fence a broker that lacks CPU.
+        "broker.session.timeout.ms": 9_000,
+        "broker.heartbeat.interval.ms": 2_000,
+        f"listener.name.sasltls.{_MECHANISM.lower()}.connections.max.reauth.ms": relogin_ms,
+    }
+    with ExitStack() as stack:
+        clusters = {
+            side: stack.enter_context(locked_kafka(brokers=BROKERS, config=config, heap="256m"))
+            for side in Side
+        }
+        for side, kafka in clusters.items():
+            for kind, operations in _GRANTED[side].items():
+                kafka.allow(_PRINCIPAL, kind, "*", *operations)
+        yield clusters
+
+
+def _properties(kafka: LockedKafka) -> dict[str, object]:
+    return {
+        "bootstrap.servers": kafka.cluster.listener("SASLTLS"),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": _MECHANISM,
+        "sasl.jaas.config": jaas(_MECHANISM, _PRINCIPAL),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": kafka.directory / "ca.pem",
+    }
+
+
+class _Service:
+    """
+    ``shoal mirror`` as a service: at most one process at a time.
+
+    Attributes:
+        ends: Seconds from SIGTERM to its end, each time.
+        problems: Each failure, as a sentence.
+
+    """
+
+    def __init__(self, options: Sequence[str], refresh_s: int, logs: Path) -> None:
+        self.ends: list[float] = []
+        self.problems: list[str] = []
+        self._options, self._refresh_s, self._logs = options, refresh_s, logs
+        self._process: MirrorRun | None = None
+        self._starts = 0
+
+    @property
+    def process(self) -> MirrorRun:
+        assert self._process is not None, "no mirror runs"
+        return self._process
+
+    def start(self) -> None:
+        verb = ["mirror", "--json", *self._options, "--refresh", str(self._refresh_s)]
+        self._starts += 1
+        log = self._logs / f"mirror-{self._starts}"
+        self._process = MirrorRun(Started(verb), log, state_in(self._logs / "state"))
+
+    def stop(self) -> None:
+        """Stop it as an operator would, and record the duration."""
+        process, began = self.process, time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_ENDS_S)
+        except subprocess.TimeoutExpired:
+            self.problems.append(f"the mirror did not end within {_ENDS_S:g} s of SIGTERM")
+        self.ends.append(time.monotonic() - began)
+        if process.exit_code != 0:
+            self.problems.append(f"the mirror ended with {process.exit_code}: {process.stderr[-2000:]}")
+        self.close()
+
+    def check(self) -> None:
+        """If it ended by itself, record that, and start it again, as a service manager would."""
+        if (code := self.process.exit_code) is not None:
+            said = self.process.stderr[-2000:]
+            self.problems.append(f"the mirror ended by itself with {code}: {said}")
+            self.close()
+            self.start()
+
+    def close(self) -> None:
+        """Kill it if it still runs."""
+        if self._process is not None:
+            self._process.__exit__()
+            self._process = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +241,7 @@ def soak(plan: SoakPlan, logs: Path, say: Callable[[str], object]) -> Outcome:
     """
     logs.mkdir(parents=True, exist_ok=True)
     # A login lasts a fifteenth of the run, so that the mirror renews it often.
-    with open_clusters(relogin_ms=int(plan.setup.seconds * 1000 / 15)) as clusters:
+    with _open_clusters(relogin_ms=int(plan.setup.seconds * 1000 / 15)) as clusters:
         say("six brokers run")
         return SoakWorld(plan, clusters, logs, say).run()
 
@@ -121,28 +257,39 @@ class SoakWorld:
     """
 
     def __init__(
-        self, plan: SoakPlan, clusters: LockedClusters, logs: Path, say: Callable[[str], object]
+        self,
+        plan: SoakPlan,
+        clusters: Mapping[Side, LockedKafka],
+        logs: Path,
+        say: Callable[[str], object],
     ) -> None:
         self._plan = plan
-        self._clusters = clusters
-        self.arena = clusters.arena
+        self.arena = Arena({side: kafka.cluster for side, kafka in clusters.items()}, {})
         self._say = say
         self._outcome = Outcome(plan)
         self._problems = self._outcome.problems
-        self._load = Load(clusters.bootstrap(Side.SOURCE), plan.seed, plan.setup.records_per_s)
-        self._arrivals = Arrivals(clusters.bootstrap(Side.DESTINATION), PREFIX, _TRANSACTIONAL)
-        self.mirror = Mirror(clusters, plan.setup, logs)
-        self._memory = MemoryWatch(lambda: self.mirror.process_id)
-        self._began = self._told = 0.0
+        self._load = Load(self.arena.bootstrap(Side.SOURCE), plan.seed, plan.setup.records_per_s)
+        self._arrivals = Arrivals(self.arena.bootstrap(Side.DESTINATION), _TRANSACTIONAL)
+        self._state = logs / "state"
+        self._options = ["--topics", _PREFIX.replace(".", r"\.") + ".*", "--group", _GROUP]
+        for side, option in ((Side.SOURCE, "--from-config"), (Side.DESTINATION, "--to-config")):
+            file = logs / f"{side.value}.properties"
+            file.touch(0o600)
+            file.write_text(java_properties(_properties(clusters[side])))
+            self._options += [option, str(file)]
+        self.mirror = _Service(self._options, plan.setup.refresh_s, logs)
+        self._began = self._told = self._sampled = 0.0
         self._began_s = math.inf
         self._begun: tuple[str, float] | None = None
         self._noticed_s: float | None = None
 
     def run(self) -> Outcome:
         for codec in CODECS:
-            self._add_topic(LoadedTopic(f"{PREFIX}{codec}", codec, _PARTITIONS))
+            self._add_topic(LoadedTopic(f"{_PREFIX}{codec}", codec, _PARTITIONS))
         self._add_topic(LoadedTopic(_TRANSACTIONAL, "lz4", _PARTITIONS, transactional=True))
-        with self._arrivals, self.mirror, self._memory:
+        with ExitStack() as stack:
+            stack.enter_context(self._arrivals)
+            stack.callback(self.mirror.close)
             self.mirror.start()
             with self._load:
                 try:
@@ -176,9 +323,12 @@ class SoakWorld:
         self._end_event()
         while (now_s := time.monotonic() - self._began) < at_s:
             self.mirror.check()
+            if now_s - self._sampled > _SAMPLE_EVERY_S:
+                self._sampled = now_s
+                self._outcome.memory += sampled(self.mirror.process.process_id)
             if now_s - self._told > _TELL_EVERY_S:
                 self._told = now_s
-                used = self._memory.samples[-1].used if self._memory.samples else {}
+                used = self._outcome.memory[-1].used if self._outcome.memory else {}
                 memory = ", ".join(f"{role.value} {size / 1e6:.0f} MB" for role, size in used.items())
                 self._say(f"{self._arrivals.counts.total():,} records have arrived; {memory}")
             time.sleep(min(1.0, at_s - now_s))  # the duration of the soak itself
@@ -203,16 +353,20 @@ class SoakWorld:
 
     def _check_positions(self, event: str) -> None:
         """Check that no position is ahead of the destination's log."""
-        positions = CommittedPositions(self._clusters.bootstrap(Side.SOURCE), GROUP).await_read()
-        # Read after the positions: a log only grows.
-        ends = self._clusters.ends(Side.DESTINATION, list(positions))
-        for partition, committed in positions.items():
-            position = MirrorPosition.from_committed(committed)
-            if position is not None and position.destination_offset > ends[partition]:
-                self._problems.append(
-                    f"after {event}: the position of {partition} is ahead of the copy: "
-                    f"{position.destination_offset}, and the copy ends at {ends[partition]}"
-                )
+        positions = CommittedPositions(self.arena.bootstrap(Side.SOURCE), _GROUP).await_read()
+        for topic in {each.topic for each in positions}:
+            numbers = [each.partition for each in positions if each.topic == topic]
+            # Read after the positions: a log only grows.
+            ends = await_ends(self.arena.bootstrap(Side.DESTINATION), topic, max(numbers) + 1)
+            for partition, committed in positions.items():
+                position = MirrorPosition.from_committed(committed)
+                if partition.topic != topic or position is None:
+                    continue
+                if position.destination_offset > ends[partition.partition]:
+                    self._problems.append(
+                        f"after {event}: the position of {partition} is ahead of the copy: "
+                        f"{position.destination_offset}, and the copy ends at {ends[partition.partition]}"
+                    )
 
     def later(self, dice: random.Random, act: Callable[[], object]) -> None:
         """Act now: the plan has the moments of a soak."""
@@ -220,19 +374,22 @@ class SoakWorld:
 
     def mirrored(self, side: Side) -> Sequence[str]:
         """Return the topics of a side that the mirror reads or writes."""
-        return self._clusters.topics(side)
+        found = AdminClient({"bootstrap.servers": self.arena.bootstrap(side)}).list_topics(timeout=30)
+        return [name for name in found.topics if name.startswith(_PREFIX)]
 
     def notice_topic(self, dice: random.Random) -> None:
         """Create a topic, and wait for its first record at the destination."""
-        topic = LoadedTopic(f"{PREFIX}new-{len(self._outcome.windows)}", dice.choice(CODECS), 2)
+        topic = LoadedTopic(f"{_PREFIX}new-{len(self._outcome.windows)}", dice.choice(CODECS), 2)
         self._await_first(topic.name, range(topic.partitions), self._add_topic(topic))
 
     def notice_partition(self, dice: random.Random) -> None:
         """Add a partition to a topic, and wait for its first record at the destination."""
         topic = dice.choice(self._load.topics)
         new = topic.partitions
-        created_s = self._clusters.new_partition(topic.name, new + 1)
+        add_partitions(self.arena.bootstrap(Side.SOURCE), topic.name, new, layout(topic.name, Side.SOURCE, 1))
+        created_s = time.time()
         topic.partitions += 1
+        self._arrivals.watch(topic.name, [new])
         self._await_first(topic.name, [new], created_s)
 
     def restart_mirror(self) -> None:
@@ -243,8 +400,10 @@ class SoakWorld:
 
     def _add_topic(self, topic: LoadedTopic) -> float:
         """Create a topic, load it from now on, and return when it was there."""
-        created_s = self._clusters.new_topic(topic.name, topic.partitions)
+        create_topic(self.arena.bootstrap(Side.SOURCE), topic.name, topic.partitions, BROKERS)
+        created_s = time.time()
         self._load.topics.append(topic)
+        self._arrivals.watch(topic.name, range(topic.partitions))
         return created_s
 
     def _await_first(self, topic: str, partitions: Sequence[int], created_s: float) -> None:
@@ -273,7 +432,7 @@ class SoakWorld:
     def _judge(self) -> None:
         outcome = self._outcome
         outcome.arrivals = [each for each in self._arrivals.all if each.sent_s >= self._began_s]
-        outcome.memory, outcome.ends = self._memory.samples, self.mirror.ends
+        outcome.ends = self.mirror.ends
         outcome.transactions = self._load.transactions
         self._problems += self._load.errors + self._arrivals.errors + self.mirror.problems
         for topic in self._load.topics:
@@ -284,16 +443,17 @@ class SoakWorld:
             self._problems.append(
                 f"the source itself has {outcome.comparison.due} of {self._load.committed.total()} records"
             )
-        outcome.verified, said = self.mirror.verify()
+        verified = run_shoal("verify", *self._options, state=self._state, timeout_s=1800)
+        outcome.verified = verified.returncode
         if outcome.verified != 0:
-            self._problems.append(f"shoal verify ended with {outcome.verified}: {said[-3000:]}")
+            said = (verified.stdout + verified.stderr)[-3000:]
+            self._problems.append(f"shoal verify ended with {outcome.verified}: {said}")
         self._judge_memory()
         self._judge_times()
 
     def _read(self, side: Side, topic: str) -> dict[int, list[Record]]:
         """Read a whole topic; if it was never created, it has no records."""
-        is_there = topic in self._clusters.topics(side)
-        return read_topic(self._clusters.bootstrap(side), topic) if is_there else {}
+        return read_topic(self.arena.bootstrap(side), topic) if topic in self.mirrored(side) else {}
 
     def _judge_memory(self) -> None:
         outcome = self._outcome
