@@ -11,7 +11,7 @@ class Kind(Enum):
     """The world of a trial."""
 
     CLUSTERS = "real clusters"
-    """``shoal mirror``, ``shoal mirror-maker`` or a task without Spark, between two real clusters."""
+    """``shoal mirror`` or ``shoal mirror-maker``, between two real clusters."""
     CONSUMERS = "consumers"
     """``shoal mirror`` between them, with consumers that stop at one cluster and go on at the other."""
     TASK = "tasks"

@@ -1,8 +1,7 @@
-"""The mirrors of a trial: `shoal mirror`, `shoal mirror-maker`, or a task without Spark."""
+"""The mirrors of a trial: `shoal mirror`, or `shoal mirror-maker`."""
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,6 @@ from tests.hasty import hasty
 from .setup import Program, Setup
 
 __all__ = ["Mover", "Started"]
-
-_TASK = f"{__package__}.task"
 
 #: Of a mirror-maker in its group. If a member is dead, the group soon removes it (KIP-735 raised the
 #: default to 45 s); if it only waits for its CPU, it stays.
@@ -53,21 +50,16 @@ class Mover:
     destination: str
     directory: Path
 
-    def started(self, ends: Sequence[int], *, once: bool, goes_on: bool = False) -> Started:
+    def started(self, *, once: bool, goes_on: bool = False) -> Started:
         """Return what to start.
 
         Args:
-            ends: End offsets of the topic's partitions, for a task: it cannot find others.
             once: End after everything is copied; `shoal mirror-maker` never does.
             goes_on: Continue in a topic that was deleted and recreated.
         """
-        match self.setup.program:
-            case Program.MIRROR:
-                return Started(self._mirror(once=once, goes_on=goes_on), self._hasty())
-            case Program.MAKER:
-                return Started(self._maker())
-            case _:
-                return Started([json.dumps(self._task(ends))], ["-m", _TASK])
+        if self.setup.program is Program.MAKER:
+            return Started(self._maker())
+        return Started(self._mirror(once=once, goes_on=goes_on), self._hasty())
 
     def _mirror(self, *, once: bool, goes_on: bool) -> list[str]:
         setup = self.setup
@@ -136,20 +128,3 @@ class Mover:
         file.write_text(java_properties(properties), encoding="utf-8")
         file.chmod(0o600)
         return str(file)
-
-    def _task(self, ends: Sequence[int]) -> dict[str, object]:
-        setup = self.setup
-        return {
-            "source": self.source,
-            "destination": self.destination,
-            "group": setup.topic,
-            "topic": setup.topic,
-            "ends": list(ends),
-            "request_timeout_ms": setup.request_timeout_ms,
-            "fetch_buffer_bytes": setup.fetch_buffer_bytes,
-            "commit_interval_ms": setup.commit_interval_ms,
-            "expiration_ms": setup.expiration_ms,
-            "isolation": setup.isolation,
-            "together_bytes": setup.together_bytes,
-            "rebatch": setup.rebatch,
-        }

@@ -17,7 +17,7 @@ __all__ = ["ClustersPlan", "draw"]
 
 ClustersPlan: TypeAlias = Plan[Setup, ClustersWorld, None]
 
-_PROGRAMS = {Program.MIRROR: 6, Program.TASK: 3, Program.MAKER: 1}
+_PROGRAMS = {Program.MIRROR: 9, Program.MAKER: 1}
 
 #: The subjects of trials of ``shoal mirror``, and how often each comes. Faults belong to each.
 _FAMILIES: dict[Family | None, int] = {None: 8, Family.TOPICS: 3}
@@ -35,9 +35,7 @@ def draw(seed: int, kind: Kind, without: Collection[str] = ()) -> ClustersPlan:
         if program is Program.MIRROR:
             family = dice.choices(list(_FAMILIES), list(_FAMILIES.values()))[0]
     setup = draw_setup(dice, f"chaos-{seed}", program, family)
-    families = {Family.FAULTS: 1}
-    if program.has_spark:
-        families[Family.SPARK] = 1
+    families = {Family.FAULTS: 1, Family.SPARK: 1}
     if family:
         families[family] = _SUBJECT
     return Plan(

@@ -6,7 +6,6 @@ import random
 
 from .events import Family, happens
 from .processes import MirrorRun, Part
-from .setup import Program
 from .world import ClustersWorld
 
 __all__: list[str] = []
@@ -23,9 +22,7 @@ def _pause(world: ClustersWorld, dice: random.Random, part: Part) -> None:
 @happens(Family.FAULTS, weight=5)
 def mirror_is_killed(world: ClustersWorld, dice: random.Random) -> None:
     """Kill the mirror's first process, or its JVM, too."""
-    has_jvm = world.setup.program is not Program.TASK
-    kill = MirrorRun.kill_with_jvm if has_jvm and dice.random() < 0.5 else MirrorRun.kill
-    world.to_mirror(dice, kill)
+    world.to_mirror(dice, dice.choice([MirrorRun.kill_with_jvm, MirrorRun.kill]))
 
 
 @happens(Family.FAULTS, weight=2)

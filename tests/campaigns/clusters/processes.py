@@ -1,4 +1,4 @@
-"""The mirror as processes to kill: the product with its JVM and workers, or the engine alone."""
+"""The mirror as processes to kill: its driver, its JVM and its workers."""
 
 from __future__ import annotations
 

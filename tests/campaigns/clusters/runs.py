@@ -7,7 +7,6 @@ import signal
 
 from .events import runs
 from .processes import MirrorRun
-from .setup import Program
 from .world import ClustersWorld
 
 __all__: list[str] = []
@@ -28,16 +27,10 @@ def following(world: ClustersWorld, dice: random.Random) -> None:
 @runs(weight=3)
 def killed_on_the_way(world: ClustersWorld, dice: random.Random) -> None:
     """The mirror is killed at a moment, and the copy stays as it is then."""
-    has_jvm = world.setup.program is not Program.TASK
-    world.copy_until_a_moment(dice, MirrorRun.kill_with_jvm if has_jvm else MirrorRun.kill)
+    world.copy_until_a_moment(dice, MirrorRun.kill_with_jvm)
 
 
 @runs(weight=2)
 def stopped_on_the_way(world: ClustersWorld, dice: random.Random) -> None:
     """The mirror is stopped at a moment, and the copy stays as it is then."""
-    has_jvm = world.setup.program is not Program.TASK
-    world.copy_until_a_moment(dice, _stop if has_jvm else MirrorRun.kill)
-
-
-def _stop(run: MirrorRun) -> None:
-    run.send_signal(signal.SIGTERM)
+    world.copy_until_a_moment(dice, lambda run: run.send_signal(signal.SIGTERM))

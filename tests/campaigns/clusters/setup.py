@@ -27,11 +27,6 @@ class Program(Enum):
 
     MIRROR = "shoal mirror"
     MAKER = "shoal mirror-maker"
-    TASK = "a task without Spark"
-
-    @property
-    def has_spark(self) -> bool:
-        return self is not Program.TASK
 
 
 class Age(Enum):
@@ -89,7 +84,6 @@ class Setup:
         request_timeout_ms: The mirror's ``request.timeout.ms``, as the next four are its options.
         isolation: The ``isolation.level`` of the mirror and of the comparison.
         looks_s: The time between two looks at the partitions' work, after which some may move.
-        together_bytes: Limit for a partition's bytes in a request of a task without Spark.
         raw: Of ``mirror-maker``: ``--use.raw.bytes``.
         at_least_once: Of ``mirror-maker``: ``--delivery at-least-once``.
         finds_topics: The mirror looks for topics and partitions each second, and matches later topics, too.
@@ -112,7 +106,6 @@ class Setup:
     rebatch: str | None
     isolation: Isolation
     looks_s: float
-    together_bytes: int
     raw: bool
     at_least_once: bool
     finds_topics: bool
@@ -148,8 +141,6 @@ def draw_setup(dice: random.Random, topic: str, program: Program, family: Family
         family: The subject of the trial.
     """
     is_maker, has_groups = program is Program.MAKER, family is Family.GROUPS
-    # 64 KiB of a buffer are for the response around the record sets.
-    buffers = [1_048_576, 16_777_216] if program.has_spark else [68_000, 300_000, 16_777_216]
     return Setup(
         topic=topic,
         program=program,
@@ -160,14 +151,12 @@ def draw_setup(dice: random.Random, topic: str, program: Program, family: Family
         codecs=tuple(dice.sample(CODECS, dice.randint(1, 3))),
         delay_s=dice.choice([0.005, 0.01, 0.02]),
         request_timeout_ms=dice.choice([30_000, QUICK_REQUEST_TIMEOUT_MS]),
-        fetch_buffer_bytes=dice.choice(buffers),
+        fetch_buffer_bytes=dice.choice([1_048_576, 16_777_216]),
         commit_interval_ms=dice.choice([1, 50, 500, 5_000]),
         rebatch=dice.choice(["500", "4k", "4k:zstd"]) if not is_maker and dice.random() < 0.15 else None,
         # Consumers of the copy would read aborted records, too, and those of the source would not.
         isolation="read_uncommitted" if not has_groups and dice.random() < 0.15 else "read_committed",
         looks_s=dice.choice([0.2, 1.0, 3.0, 15.0]),
-        # A low limit, so that there are many requests, and moments.
-        together_bytes=dice.choice([600, 1_500, 20_000]),
         raw=is_maker and dice.random() < 0.5,
         at_least_once=is_maker and dice.random() < 0.3,
         finds_topics=family is Family.TOPICS,

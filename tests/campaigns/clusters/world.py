@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from rig.proxy import Disturbance
+from rig.shoal import state_in
 from shoal.errors import ShoalError
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
@@ -287,8 +288,8 @@ class ClustersWorld:
         """Start a second mirror for the same group, and wait for its end."""
         log = self._logs / f"contender-{self.attempts}"
         log.mkdir(parents=True, exist_ok=True)
-        started = replace(self._mover, directory=log).started([], once=True, goes_on=self.continues)
-        contender = MirrorRun(started, log / "attempt", {"XDG_STATE_HOME": str(log)})
+        started = replace(self._mover, directory=log).started(once=True, goes_on=self.continues)
+        contender = MirrorRun(started, log / "attempt", state_in(log))
         if self.setup.program is Program.MAKER:
             while contender.is_running and contender.last_line().get("phase") != "copying":
                 if self._over.wait(_LOOK_S):
@@ -309,8 +310,7 @@ class ClustersWorld:
         Args:
             follows: They follow the source until all events have come; otherwise ``--once``.
         """
-        program = self.setup.program
-        follows = program is Program.MAKER or (follows and program is not Program.TASK)
+        follows = self.setup.program is Program.MAKER or follows
         failures = self.failures + _FAILURES
         for _ in range(_ATTEMPTS):
             ends, was_created_again = dict(self.topics.ends), self.topics.was_created_again
@@ -337,7 +337,7 @@ class ClustersWorld:
     def copy_until_a_moment(self, dice: random.Random, end: Callable[[MirrorRun], None]) -> None:
         """Run a mirror up to a moment of this step, or to its end."""
         after = self.a_moment(dice)
-        run = self._start(once=self.setup.program is Program.TASK)
+        run = self._start(once=False)
         deadline = time.monotonic() + _ATTEMPT_S * self._patience
         while run.is_running and self._answered() < after and time.monotonic() < deadline:
             if self.is_settled():
@@ -354,12 +354,9 @@ class ClustersWorld:
     def _start(self, *, once: bool) -> MirrorRun:
         with self._starting:
             self.attempts += 1
-            topic = self.setup.topic
-            ends = [end for partition, end in sorted(self.topics.ends.items()) if partition.topic == topic]
-            started = self._mover.started(ends, once=once, goes_on=self.continues)
-            spark = {"XDG_STATE_HOME": str(self._logs.parent)} if self.setup.program.has_spark else None
+            started = self._mover.started(once=once, goes_on=self.continues)
             log = self._logs / f"attempt-{self.attempts}"
-            self._current = MirrorRun(started, log, spark, self.is_settled)
+            self._current = MirrorRun(started, log, state_in(self._logs.parent), self.is_settled)
             return self._current
 
     def _follow(self, run: MirrorRun) -> bool:
