@@ -1,4 +1,7 @@
-"""Brokers that answer wrongly: each call ends with a value or one of shoal's errors, in time."""
+"""Brokers that answer wrongly: each call ends with a value or one of shoal's errors.
+
+``tests/hostile`` searches for such answers; these are defects that were found.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,23 @@ import pytest
 
 from shoal.client.admin import (
     ConfigEntry,
+    NewTopic,
+    create_topic,
     describe_broker_config,
     init_producer_id,
 )
 from shoal.client.cluster import Cluster
 from shoal.client.groups import describe_holder
+from shoal.client.scan import read_batches
 from shoal.errors import BrokerError, Disconnected, ProtocolError, ShoalError
 from shoal.mirroring.prepare.topic_configs import TopicState
 from shoal.protocol.apis import ApiKey
+from shoal.records import verify_crc
+from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.batches import batch
 from tests.hostile.liar import lying, saying
-from tests.hostile.questions import create_topic_again, impatient_config, read_all
+from tests.two_brokers import config_of
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +42,21 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-# Defects found earlier
-
-
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
     # No wait is in vain here, so the timeout may be long enough for a busy machine.
-    with Cluster(replace(impatient_config(broker), request_timeout_ms=20_000)) as cluster:
+    with Cluster(replace(config_of("source", broker), request_timeout_ms=20_000)) as cluster:
         cluster.refresh()
         yield cluster
+
+
+def create_topic_again(cluster: Cluster) -> None:
+    create_topic(cluster, NewTopic("topic", 1, 1, {}))
+
+
+def read_all(cluster: Cluster) -> None:
+    for each in read_batches(cluster, TopicPartition("topic", 0), 0):
+        verify_crc(each)
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any
@@ -29,15 +29,19 @@ from .inputs import TOPICS, Input, Kind, draw_input
 
 __all__ = [
     "HANG_S",
+    "PASSWORD",
     "PROBED_TOPIC",
+    "USER",
     "End",
     "LogIn",
     "Tally",
     "attack",
     "crowd",
     "honest_client",
-    "read_exactly",
+    "log_in",
 ]
+
+USER, PASSWORD = "alice", "alice-secret"
 
 #: Logs in on a new socket.
 LogIn = Callable[[socket.socket], None]
@@ -47,7 +51,6 @@ HANG_S = 120.0
 #: A batch with the largest number of records takes a broker half a minute of a core.
 _BOMB_HANG_S = 600.0
 _WAIT_S = 0.5
-_MAY_WAIT = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 
 #: After a Produce request, which may get no response: ApiVersions, answered or no longer served.
 _SENTINEL_ID = 0x5E4711
@@ -88,9 +91,21 @@ class Tally:
 
 
 def attack(
-    address: tuple[str, int], inputs: Iterator[Input], connections: int, log_in: LogIn | None = None
+    address: tuple[str, int],
+    inputs: Iterator[Input],
+    connections: int,
+    log_in: LogIn | None = None,
+    *,
+    may_wait: Collection[int] = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP),
 ) -> Tally:
-    """Send all inputs over this many connections at a time; each of them logs in if that is given."""
+    """
+    Send all inputs over this many connections at a time.
+
+    Args:
+        log_in: Logs in on each of them, if it is given.
+        may_wait: The APIs whose requests the server may let wait.
+
+    """
     tally = Tally()
     lock = threading.Lock()
 
@@ -105,7 +120,7 @@ def attack(
                 client = socket.create_connection(address, timeout=HANG_S)
                 if log_in is not None:
                     log_in(client)
-            end = _send(client, sent)
+            end = _send(client, sent, may_wait=sent.api in may_wait)
             tally.add(sent, end)
             if end is not End.ANSWERED:
                 client.close()
@@ -119,10 +134,22 @@ def attack(
     return tally
 
 
-def _send(client: socket.socket, sent: Input) -> End:
+def log_in(client: socket.socket, user: str = USER, password: str = PASSWORD) -> None:
+    """Log in by PLAIN, on a socket with a timeout; AssertionError if that is refused."""
+    handshake = struct.pack(">hhihh", ApiKey.SASL_HANDSHAKE, 1, 17, -1, 5) + b"PLAIN"
+    token = framed(f"\0{user}\0{password}".encode())
+    client.sendall(
+        framed(handshake) + framed(struct.pack(">hhih", ApiKey.SASL_AUTHENTICATE, 0, 36, -1) + token)
+    )
+    for _ in range(2):
+        answer = _read_exactly(client, int.from_bytes(_read_exactly(client, 4)))
+        assert answer[4:6] == b"\0\0", answer
+
+
+def _send(client: socket.socket, sent: Input, *, may_wait: bool) -> End:
     """Send a request, and read its response without keeping it."""
     is_bomb, is_produce = sent.kind is Kind.BOMB, sent.api == ApiKey.PRODUCE
-    may_wait = sent.api in _MAY_WAIT and not is_bomb
+    may_wait = may_wait and not is_bomb
     client.settimeout(_BOMB_HANG_S if is_bomb else _WAIT_S if may_wait else HANG_S)
     try:
         client.sendall(sent.frame + (_SENTINEL if is_produce else b""))
@@ -138,14 +165,14 @@ def _send(client: socket.socket, sent: Input) -> End:
 
 def _read_id(client: socket.socket) -> int:
     """Read a response, and return its correlation id."""
-    head = read_exactly(client, 8)
+    head = _read_exactly(client, 8)
     left = int.from_bytes(head[:4]) - 4
     while left > 0:
-        left -= len(read_exactly(client, min(left, 1 << 18)))
+        left -= len(_read_exactly(client, min(left, 1 << 18)))
     return int.from_bytes(head[4:])
 
 
-def read_exactly(client: socket.socket, count: int) -> bytes:
+def _read_exactly(client: socket.socket, count: int) -> bytes:
     """Read so many bytes; ConnectionResetError if the server disconnects before."""
     data = bytearray()
     while len(data) < count:

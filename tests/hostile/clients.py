@@ -39,7 +39,6 @@ from rig.shoal import Shoal
 from rig.wait import TimedOut, wait_until
 from shoal import exit_codes
 from shoal.client import backoff
-from shoal.client.cluster import Cluster
 from shoal.client.consumer import RawConsumer
 from shoal.client.producer import RawProducer
 from shoal.errors import ShoalError
@@ -51,7 +50,6 @@ from tests.spark.mirror_command import PARTITIONS, RECORDS, Mirror, assert_copie
 from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched, content_of
 
 from .liar import LIES, RECOGNISABLE, lying
-from .questions import QUESTIONS, REQUEST_TIMEOUT_MS, impatient_config
 from .result import Result
 
 __all__ = ["CLIENTS", "COMMANDS", "VICTIMS", "lie_to_all"]
@@ -63,7 +61,8 @@ MOST_BYTES = 1 << 30
 _MOST_LIES = 12
 _TASK_S = 200.0
 _CLIENT_S = 3.0
-_IMPATIENT = {"request.timeout.ms": REQUEST_TIMEOUT_MS, "retry.backoff.ms": 10, "retry.backoff.max.ms": 50}
+_REQUEST_TIMEOUT_MS = 250
+_IMPATIENT = {"request.timeout.ms": _REQUEST_TIMEOUT_MS, "retry.backoff.ms": 10, "retry.backoff.max.ms": 50}
 
 _READS = (ApiKey.METADATA, ApiKey.FETCH, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
 _GROUP = (ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT)
@@ -75,8 +74,10 @@ _ASKED = {
     "verify": (*_READS, *_GROUP),
     "group": (*_READS, *_GROUP, *_MEMBER),
     "producer": _WRITES,
-    "client": (*_READS, *_GROUP, *_WRITES, *_MEMBER, ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_TOPICS),
-    "shoal mirror": (*_READS[1:], *_GROUP, *_WRITES[1:], *_MEMBER),
+    "shoal mirror": (
+        *(*_READS[1:], *_GROUP, *_WRITES[1:], *_MEMBER),
+        *(ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_TOPICS),
+    ),
     "shoal verify": (*_READS, *_GROUP),
 }
 
@@ -245,7 +246,7 @@ def _how(outcome: object) -> str:
 def _mirror(trial: _Trial) -> tuple[str, int]:
     with TwoBrokers.started(multi_batch=trial.number % 2 == 0) as stack:
         histories = _filled(stack)
-        brokers = _with_timeout(stack, REQUEST_TIMEOUT_MS)
+        brokers = _with_timeout(stack, _REQUEST_TIMEOUT_MS)
         with trial.lying(getattr(brokers, trial.side)) as told:
             outcome = _run_task(brokers)
         _check_copies(brokers, histories, in_order=trial.are_recognisable)
@@ -305,7 +306,7 @@ def _verify(trial: _Trial) -> tuple[str, int]:
     with TwoBrokers.started() as stack:
         _filled(stack)
         assert stack.run().complete
-        brokers = _with_timeout(stack, REQUEST_TIMEOUT_MS)
+        brokers = _with_timeout(stack, _REQUEST_TIMEOUT_MS)
         source, destination = brokers.settings.source, brokers.settings.destination
         outcome: object = None
         with trial.lying(getattr(brokers, trial.side)) as told:
@@ -368,20 +369,6 @@ def _producer(trial: _Trial) -> tuple[str, int]:
     return _how(outcome), told.total()
 
 
-def _client(trial: _Trial) -> tuple[str, int]:
-    """Make calls of a client, one after the other, in any order."""
-    draw = random.Random(f"questions:{trial.seed}:{trial.number}")
-    outcome: object = None
-    with _broker_with_records() as broker, trial.lying(broker) as told:
-        for question in draw.sample(QUESTIONS, 5):
-            try:
-                with Cluster(impatient_config(broker)) as cluster:
-                    question(cluster)
-            except ShoalError as error:
-                outcome = error
-    return _how(outcome), told.total()
-
-
 @contextmanager
 def _broker_with_records() -> Iterator[Broker]:
     with TwoBrokers.started() as stack:
@@ -431,7 +418,7 @@ def _command(trial: _Trial) -> tuple[str, int]:
 _DOCUMENTED = {value for name, value in vars(exit_codes).items() if name.startswith("EXIT_")}
 
 #: The victims, by name; several times if more trials have them.
-CLIENTS = ("mirror", "mirror", "mirror", "verify", "group", "group", "producer", "client")
+CLIENTS = ("mirror", "mirror", "mirror", "verify", "group", "group", "producer")
 COMMANDS = ("shoal mirror", "shoal verify", "shoal verify", "shoal verify")
 
 VICTIMS: dict[str, Callable[[_Trial], tuple[str, int]]] = {
@@ -439,7 +426,6 @@ VICTIMS: dict[str, Callable[[_Trial], tuple[str, int]]] = {
     "verify": _verify,
     "group": _group,
     "producer": _producer,
-    "client": _client,
     "shoal mirror": _command,
     "shoal verify": _command,
 }

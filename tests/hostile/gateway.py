@@ -34,11 +34,10 @@ from tests.broker.wire import Wire
 from tests.held import Held, Watch, held
 from tests.login_front import locked_cluster
 
-from .attackers import PROBED_TOPIC, LogIn, attack, crowd, honest_client
+from .attackers import PASSWORD, PROBED_TOPIC, USER, End, LogIn, attack, crowd, honest_client, log_in
 from .bombs import BOMBS, bomb
 from .inputs import TOPICS, Input, draw_input
 from .result import Result
-from .strangers import PASSWORD, USER, flood, log_in, visit
 
 __all__ = ["BACK_S", "SERVED_S", "SERVERS", "Target", "attack_server"]
 
@@ -57,8 +56,13 @@ _BYTES_OF_EACH = 512 * 1024
 _TIMES_A_BATCH, _TIMES_A_MESSAGE = 3, 20
 
 _CONNECTIONS = 32
-_FLOOD = 500
+#: Clients without a login at a time, fewer than a gateway admits.
+_STRANGERS = 24
 _BOMBS_IN_A_STEP = 2
+#: Behind the numbers of all inputs of a run.
+_OF_STRANGERS = 1 << 40
+#: APIs that a server may answer before the login.
+_BEFORE_LOGIN = (ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE)
 _FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
 
 
@@ -68,9 +72,8 @@ class _Limits:
     The limits of a server.
 
     Attributes:
-        connections: Its ``--max-connections``. If it requires a login: fewer than a flood, and more than the
-            rest of the campaign has at a time. Attackers count twice, as their last connection may still
-            have to end. Otherwise: more than the campaign has.
+        connections: Its ``--max-connections``: more than the campaign has at a time. Attackers count twice,
+            as their last connection may still have to end.
         sockets_of_each: The sockets of one connection: to the client, and to the broker of its listener. A
             gateway with a login of its own may open one more to each broker, of which there is one.
 
@@ -174,7 +177,7 @@ def attack_server(
             crowd(target.address, random.Random(f"crowd:{seed}:{start}")),
         ):
             if target.log_in is not None:
-                _invite_strangers(target, seed, start, len(numbers) // 4, result)
+                _invite_strangers(target, seed + start, len(numbers) // 4, result)
             tally = attack(target.address, _inputs(seed, numbers, names), _CONNECTIONS, target.log_in)
         result.counts.update({end.value: count for end, count in tally.ends.items()})
         result.counts["requests"] += tally.ends.total()
@@ -197,11 +200,14 @@ def _inputs(seed: int, numbers: range, names: Iterator[str]) -> Iterator[Input]:
         yield bomb(next(names), number) if at % every == every // 2 else draw_input(seed, number)
 
 
-def _invite_strangers(target: Target, seed: int, step: int, count: int, result: Result) -> None:
-    flood(target.address, random.Random(f"flood:{seed}:{step}"), _FLOOD)
-    draws = [random.Random(f"strangers:{seed}:{step}:{number}") for number in range(count)]
-    result.problems += visit(target.address, draws)
-    result.counts["strangers"] += count
+def _invite_strangers(target: Target, seed: int, count: int, result: Result) -> None:
+    """Let clients without a login send requests: the server must disconnect each, and answer none."""
+    drawn = (draw_input(seed, number) for number in itertools.count(_OF_STRANGERS))
+    asked = itertools.islice((each for each in drawn if each.api not in _BEFORE_LOGIN), count)
+    ends = attack(target.address, asked, _STRANGERS, may_wait=()).ends
+    result.counts["strangers"] += ends.total()
+    if ends.keys() != {End.HUNG_UP}:
+        result.problems.append(f"clients without a login were not disconnected: {ends}")
 
 
 def _check_most(most: Held, allowed: Held, result: Result) -> None:
