@@ -16,7 +16,6 @@ from shoal.client import cluster as cluster_module
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.coordinator import MemberId
 from shoal.client.lot import ACKS_ALL, Gate, Limits, Lot, Sent
 from shoal.client.opening import open_socket
 from shoal.client.send import send
@@ -28,7 +27,7 @@ from shoal.topic_partition import TopicPartition
 from tests.produce_connection import produced
 from tests.two_brokers import Acting, Killed, Watched
 
-__all__ = ["Doomed", "Requests", "arrive", "given_to_send", "through_tap"]
+__all__ = ["Requests", "arrive", "given_to_send", "through_tap"]
 
 
 class Requests:
@@ -36,13 +35,11 @@ class Requests:
 
     Attributes:
         sent: A copy of each.
-        killed: Whether the doomed worker was killed.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Record the requests of every worker of this process."""
         self.sent: list[bytes] = []
-        self.killed = False
         self._left: int | None = None
         self._before_each: Callable[[], object] = lambda: None
         self._failures: list[BaseException] = []
@@ -62,7 +59,6 @@ class Requests:
     def die_after(self, requests: int) -> None:
         """Kill a worker after it has sent this many requests, and one more that never leaves."""
         self._left = requests
-        self.killed = False
 
     def acting(self, at_check: int, action: Callable[[], object]) -> Acting:
         """Return a control that acts at a certain check of the lease; each request of a sender is one."""
@@ -90,7 +86,6 @@ class Requests:
             self._left -= 1
             if self._left < 0:
                 self._left = None
-                self.killed = True
                 raise Killed
 
 
@@ -160,19 +155,6 @@ def _frames(received: bytearray) -> Iterator[bytes]:
     while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4])):
         yield bytes(received[4:end])
         del received[:end]
-
-
-class Doomed(Watched):
-    """The control of a task that is killed in the middle of sending: it commits nothing any more."""
-
-    def __init__(self, requests: Requests) -> None:
-        super().__init__()
-        self._requests = requests
-
-    def membership(self) -> MemberId:
-        if self._requests.killed:
-            raise Killed
-        return super().membership()
 
 
 def given_to_send(

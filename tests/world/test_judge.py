@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import pytest
 
-from shoal.mirroring.model.incidents import IncidentKind
 from tests.two_brokers import Content, lose_tail
 
 from .judge import Judge, Loss
@@ -23,20 +21,6 @@ def world() -> Iterator[TaskWorld]:
     """A world of one partition, whose mirror continues after any incident."""
     with TaskWorld.started(Setup(continues=True), Random(1)) as world:
         yield world
-
-
-def _copy_all(world: TaskWorld) -> None:
-    ends = [each.end_offset for each in world.closed_ranges()]
-    world.check(world.run(), ends)
-
-
-def _skip_a_record(world: TaskWorld) -> None:
-    """Write a record, and commit a position behind it, as a mirror does that loses it."""
-    position = world.position(0)
-    assert position is not None
-    world.partitions[0].small_batches(1)
-    world.fencing.leave(world.brokers.settings.group)
-    world.brokers.commit(replace(position, source_offset=world.partitions[0].next_offset), TOPIC)
 
 
 def test_source_that_lost_a_marker_is_readable_once_its_transactions_have_ended(world: TaskWorld) -> None:
@@ -86,40 +70,3 @@ def test_missing_record_is_wrong_if_it_was_written_after_the_reported_losses(
     copy = [each.content for number, each in enumerate(WRITTEN) if number not in missing]
     (problem,) = Judge().compare(copy, WRITTEN, due=lambda _: True, losses=losses).problems
     assert f"at source offset {first}:" in problem
-
-
-def _create_source_again(world: TaskWorld) -> None:
-    broker = world.source.nodes[0]
-    broker.topics.delete(broker.topics.topic(TOPIC))
-    broker.create_topic(TOPIC, 1, {})
-    world.loses_acknowledged(0)
-    world.partitions[0].was_created_again(broker.log(TOPIC, 0))
-    world.expect("source topic is created again", [IncidentKind.SOURCE_RESET], [])
-
-
-def _overtake_with_retention(world: TaskWorld) -> None:
-    world.partitions[0].small_batches(3)
-    world.partitions[0].deletes_before(world.partitions[0].next_offset)
-    world.expect("source deletes records", [IncidentKind.SOURCE_RETENTION], [])
-
-
-@pytest.mark.parametrize("incident", [_create_source_again, _overtake_with_retention])
-@pytest.mark.parametrize("is_copied_on", [True, False], ids=["copied on", "committed only"])
-def test_record_that_is_skipped_after_an_incident_is_found(
-    world: TaskWorld, incident: Callable[[TaskWorld], None], is_copied_on: bool
-) -> None:
-    world.partitions[0].small_batches(5)
-    _copy_all(world)
-    incident(world)
-    world.partitions[0].small_batches(2)
-    _copy_all(world)
-    assert world.expected  # the incident came to pass
-    assert world.problems == []
-    _skip_a_record(world)
-    if is_copied_on:
-        world.partitions[0].small_batches(1)
-        _copy_all(world)
-    else:
-        world.check()
-    (problem,) = world.problems
-    assert "1 records are missing, and 1 of them were not reported" in problem
