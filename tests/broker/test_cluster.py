@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.codec import decode_response
 from shoal.protocol.fetch import decode_fetch_response
 from shoal_broker import BrokerCluster
 from tests.batches import batch
-from tests.broker.wire import PATIENCE_S, Wire
+from tests.broker.wire import Wire
 
 
 @pytest.fixture
@@ -123,52 +121,3 @@ def test_waiting_member_at_a_stopped_node_is_disconnected(
     assert wires[2].receive_frame() is None
     heartbeat = wires[1].heartbeat("group", joined.member_id, 1, instance="one")
     assert heartbeat in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS), "the group lives on"
-
-
-def test_each_node_has_its_own_faults(cluster: BrokerCluster, wires: dict[int, Wire]) -> None:
-    cluster.node(1).faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert wires[2].produce("topic", batch(), partition=1).error_code == ErrorCode.NONE
-    assert wires[1].produce("topic", batch()).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-
-
-def test_coordinator_is_the_same_node_for_all(wires: dict[int, Wire]) -> None:
-    for group in ("one", "two", "three", "four"):
-        answers = set()
-        for wire in wires.values():
-            wire.send(ApiKey.FIND_COORDINATOR, 3, key=group, key_type=0)
-            frame = wire.receive_frame()
-            assert frame is not None
-            found = decode_response(ApiKey.FIND_COORDINATOR, 3, memoryview(frame))
-            answers.add((found.node_id, found.port))
-        assert len(answers) == 1
-
-
-def test_confluent_kafka_follows_moved_leaders(cluster: BrokerCluster) -> None:
-    """An idempotent producer, while each leader moves about and a node stops: all records, once, in order."""
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 1})
-    for number in range(600):
-        producer.produce("topic", b"%d" % number, partition=number % 3)
-        if number % 100 == 50:
-            producer.poll(0)
-            cluster.move_leader("topic", number // 100 % 3, 1 + number // 50 % 3)
-        if number == 300:
-            cluster.stop_node(2)
-        if number == 450:
-            cluster.start_node(2)
-    assert producer.flush(3 * PATIENCE_S) == 0
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "enable.partition.eof": True}
-    )
-    consumer.assign([TopicPartition("topic", partition, 0) for partition in range(3)])
-    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    ended = 0
-    while ended < 3:
-        message = consumer.poll(PATIENCE_S)
-        assert message is not None
-        if message.error():
-            assert message.error().name() == "_PARTITION_EOF", message.error()
-            ended += 1
-        else:
-            found[message.partition()].append(int(message.value()))
-    consumer.close()
-    assert found == {partition: list(range(partition, 600, 3)) for partition in range(3)}

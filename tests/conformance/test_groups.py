@@ -289,10 +289,10 @@ def test_static_member_joins_without_member_id(wire: Wire, group: str) -> None:
 
 
 def test_restarted_static_member_fences_the_old_one(
-    wire: Wire, new_wire: Callable[[], Wire], group: str
+    wire: Wire, new_wire: Callable[[str], Wire], group: str
 ) -> None:
     old = join_alone(wire, group, instance="one")
-    other = new_wire()
+    other = new_wire("another process")
     taken = other.join(group, instance="one")
     assert (taken.error_code, taken.generation_id) == (ErrorCode.NONE, old.generation)
     assert taken.member_id != old.member_id
@@ -303,6 +303,8 @@ def test_restarted_static_member_fences_the_old_one(
     )
     assert wire.join(group, member=old.member_id, instance="one").error_code == ErrorCode.FENCED_INSTANCE_ID
     assert other.heartbeat(group, taken.member_id, taken.generation_id, instance="one") == ErrorCode.NONE
+    (described,) = other.describe_group(group).members
+    assert (described.member_id, described.client_id) == (taken.member_id, "test"), "KIP-345 keeps the name"
 
 
 @pytest.mark.not_before("3.2")

@@ -68,23 +68,6 @@ def test_read_of_any_offset_begins_with_its_batch(
     assert read_to_the_end(log) == sorted(set(holds))
 
 
-def test_read_is_cut_at_its_limit_but_has_one_batch_if_asked(new_log: NewLog) -> None:
-    log = new_log()
-    for _ in range(3):
-        append(log, batch([b"x" * 100]))
-    size = len(batch([b"x" * 100]))
-    for limit, least, expected in (
-        (0, True, size),
-        (0, False, 0),
-        (size - 1, True, size),
-        (size - 1, False, 0),
-        (size + 1, False, size + 1),
-        (4 * size, False, 3 * size),
-    ):
-        found = log.read(0, limit, committed=False, at_least_one_batch=least)
-        assert len(found.record_set) == expected, (limit, least)
-
-
 def test_read_bytes_stay_unchanged_after_appends(new_log: NewLog) -> None:
     log = new_log()
     append(log, batch([b"first"]))
@@ -94,13 +77,6 @@ def test_read_bytes_stay_unchanged_after_appends(new_log: NewLog) -> None:
         append(log, batch([b"x" * 100]))
     assert view.readonly
     assert bytes(view) == before
-
-
-def test_batch_larger_than_segment_bytes_is_refused(new_log: NewLog) -> None:
-    log = new_log(segment_bytes=str(MIB), max_message_bytes=str(10 * MIB))
-    with pytest.raises(ApiError) as refused:
-        append(log, batch([b"x" * MIB]))
-    assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 # Batches as they are
@@ -156,19 +132,6 @@ def test_batches_before_an_offset_are_freed() -> None:
         stored.append(RecordBatch(read_header(view), view))
     stored.delete_before(50)
     assert [each.header.base_offset for each in stored] == [*range(50, 60)]
-
-
-def test_records_behind_deleted_ones_are_read(new_log: NewLog) -> None:
-    log = new_log()
-    for _ in range(60):
-        append(log, batch())
-    assert log.delete_records(50) == 50
-    assert read(log, 50)[0] == 50
-    with pytest.raises(ApiError):
-        log.read(49, MIB, committed=False, at_least_one_batch=True)
-    assert log.delete_records(-1) == 60
-    assert append(log, batch()) == 60
-    assert read_to_the_end(log) == [60]
 
 
 def test_compacted_topic_keeps_its_records(new_log: NewLog) -> None:
