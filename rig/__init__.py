@@ -14,7 +14,6 @@ never imports shoal: only other projects' code judges the results.
 from rig.cluster import BENCH_JVM, QUICK_JVM, KafkaCluster, start_in_parallel, two_clusters
 from rig.compaction import load_compacted, load_old_compacted
 from rig.dump import DumpedBatch, DumpedRecord, dump_partition, dump_partitions
-from rig.groups import DescribedPosition, describe_group
 from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, MissingKafka, jars, java
 from rig.load import (
     CODECS,
@@ -45,7 +44,6 @@ __all__ = [
     "OLD_CODECS",
     "OLD_KAFKA_VERSION",
     "QUICK_JVM",
-    "DescribedPosition",
     "DumpedBatch",
     "DumpedRecord",
     "KafkaCluster",
@@ -58,7 +56,6 @@ __all__ = [
     "alter_topic",
     "assert_same_records",
     "create_topic",
-    "describe_group",
     "digest_topic",
     "dump_partition",
     "dump_partitions",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["adopting_orphans", "cpu_seconds_of", "forget_peak_rss_of", "peak_rss_of", "spawn", "tail"]
+__all__ = ["adopting_orphans", "cpu_seconds_of", "peak_rss_of", "spawn", "tail"]
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -87,11 +87,6 @@ def tail(log: Path, lines: int = 30) -> str:
     if not log.exists():
         return "(no output)"
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-
-
-def forget_peak_rss_of(process_id: int) -> None:
-    """Reset the peak that `peak_rss_of` returns for a live process (proc_pid_clear_refs(5))."""
-    Path(f"/proc/{process_id}/clear_refs").write_text("5")
 
 
 def peak_rss_of(process_id: int) -> int:

@@ -234,10 +234,6 @@ class Shoal:
         except psutil.NoSuchProcess:
             return []
 
-    def python_workers(self) -> list[psutil.Process]:
-        """Return the processes that run Python tasks, without their daemon."""
-        return [each for each in self.children() if is_python_worker(each)]
-
     def await_address(self) -> str:
         """Wait until a server listens, and return its address for clients."""
         self.address = self.wait_for_line(r"listening on (\S+:\d+)")[1]

@@ -31,10 +31,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * <pre>
  * consume bootstrap=HOST:PORT topic=NAME (partitions=COUNT | group=NAME) [records=COUNT [commit=true]]
  * produce bootstrap=HOST:PORT topic=NAME
- * tool CLASS ARGUMENT...
  * </pre>
  *
- * The first two also accept {@code client.NAME=VALUE} for settings of the client. The package's docstring
+ * Both also accept {@code client.NAME=VALUE} for settings of the client. The package's docstring
  * describes input and output. The system property {@code limits=FETCH:3,PRODUCE:2} limits the versions of
  * these requests that the client sends.
  *
@@ -76,10 +75,6 @@ public final class OldClient {
                 break;
             case "produce":
                 new OldClient(rest).produce();
-                break;
-            case "tool":
-                String[] arguments = rest.subList(1, rest.size()).toArray(new String[0]);
-                Class.forName(rest.get(0)).getMethod("main", String[].class).invoke(null, (Object) arguments);
                 break;
             default:
                 throw new IllegalArgumentException(words[0]);

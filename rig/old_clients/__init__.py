@@ -27,11 +27,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from rig.cluster import QUICK_JVM
-from rig.jars import OLD_KAFKA_VERSION, MissingKafka, class_path, client_jars, fetched, java
+from rig.jars import MissingKafka, client_jars, fetched, java
 from rig.process import tail
 from rig.record import Record
 
-__all__ = ["OLD_CLIENTS", "Member", "OldClient", "OldClientFailed", "console_consumer"]
+__all__ = ["OLD_CLIENTS", "Member", "OldClient", "OldClientFailed"]
 
 _HERE = Path(__file__).parent
 _JAVA_PROGRAM = _HERE / "OldClient.java"
@@ -251,34 +251,6 @@ class Member:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._said.put(json.loads(line))
-
-
-def console_consumer(
-    bootstrap: str, topic: str, records: int, *, group: str | None = None, fetch_version: int | None = None
-) -> list[str]:
-    """Read with the console consumer of Kafka 2.8.2: partition, offset, timestamp, key and value.
-
-    Args:
-        records: Number of records after which it ends.
-        group: None for a generated one.
-        fetch_version: The newest Fetch version that it may use.
-
-    Returns:
-        Its output lines; the values must be text.
-    """
-    printed = [
-        word
-        for each in ("partition", "offset", "timestamp", "key", "headers")
-        for word in ("--property", f"print.{each}=true")
-    ]
-    limits = f"FETCH:{fetch_version}" if fetch_version is not None else ""
-    command = [
-        *_java(class_path(OLD_KAFKA_VERSION), f"kafka-{OLD_KAFKA_VERSION}", limits),
-        *("tool", "kafka.tools.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic),
-        *("--from-beginning", "--max-messages", str(records), *printed),
-        *(("--group", group) if group else ()),
-    ]
-    return _output(command, "").splitlines()
 
 
 def _output(command: Sequence[str], stdin: str) -> str:

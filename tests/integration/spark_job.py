@@ -16,7 +16,7 @@ import shoal
 from pyspark.sql import SparkSession
 
 file, topic = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 for setting in ("spark.authenticate", "spark.network.crypto.enabled"):
     builder = builder.config(setting, "true")
 spark = builder.config("spark.authenticate.secret", "of this test").getOrCreate()

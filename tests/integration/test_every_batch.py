@@ -11,10 +11,8 @@ the tests check each of them.
 from __future__ import annotations
 
 import json
-import signal
 import struct
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from rig import (
@@ -37,28 +35,22 @@ from rig import (
     dump_partitions,
     load_aborted_transaction,
     load_batch,
-    load_batches,
     load_committed_transaction,
     load_compacted,
     load_old_batch,
     load_old_compacted,
     load_without_timestamps,
     read_topic,
-    wait_until,
 )
-from rig.load import Codec, await_markers, transactional_producer
+from rig.load import Codec, transactional_producer
 from rig.made_records import FIRST_TIMESTAMP, random_records
 from rig.old_kafka import MessageFormat
-from rig.proxy import Disturbance, Proxies, Step
-from rig.shoal import Shoal
 from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
-PRODUCE = 0
-MANY = 1_000_000
 BASE_TIMESTAMP = 27
 """Its position in a batch's header."""
 SMALL_BATCHES = 20_000
@@ -89,45 +81,44 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its topics by their names at the source, and its summary."""
+    """A finished run: its topics by their names at the source, its summary, and what verify says of it."""
 
-    group: str
     topics: dict[str, Arrived]
     summary: dict[str, Any]
     stderr: str
     exit_code: int
+    verified: str
 
 
 def run_mirror(
     source: KafkaCluster | OldKafka,
     destination: KafkaCluster,
     topics: Sequence[str],
-    *options: str,
     state: Path,
     group: str,
-    prefix: str = "",
 ) -> Run:
-    """Run ``shoal mirror --once`` and read everything back; ``prefix`` is in front of the new names."""
+    """Run ``shoal mirror --once`` and ``shoal verify``, and read everything back."""
     before = {topic: read_topic(source.bootstrap, topic)[0] for topic in topics}
     source_directories = {source.partition_dir(topic, 0): topic for topic in topics}
     source_batches = dump_partitions(list(source_directories), deep=True)
     between = ["--from", source.bootstrap, "--to", destination.bootstrap, "--group", group]
-    selected = ["--topics", ",".join(topics), "--rename", f"(.*)={prefix}\\1"]
-    done = shoal("mirror", *between, *selected, "--once", "--json", *options, state=state)
+    selected = ["--topics", ",".join(topics)]
+    done = shoal("mirror", *between, *selected, "--once", "--json", state=state)
     lines = done.stdout.splitlines()
     assert lines, done.stderr
-    directories = {destination.partition_dir(prefix + topic, 0): topic for topic in topics}
+    directories = {destination.partition_dir(topic, 0): topic for topic in topics}
     batches = dump_partitions(list(directories), deep=True)
     arrived = {
         topic: Arrived(
             before[topic],
-            read_topic(destination.bootstrap, prefix + topic)[0],
+            read_topic(destination.bootstrap, topic)[0],
             source_batches[source_directory],
             batches[directory],
         )
         for (directory, topic), source_directory in zip(directories.items(), source_directories, strict=True)
     }
-    return Run(group, arrived, json.loads(lines[-1]), done.stderr, done.returncode)
+    verified = shoal("verify", *between, *selected, "--json", state=state)
+    return Run(arrived, json.loads(lines[-1]), done.stderr, done.returncode, verified.stdout)
 
 
 def assert_same(expected: Sequence[Record], found: Sequence[Record]) -> None:
@@ -200,32 +191,24 @@ COMPACTED_APPENDED = "every.compacted-append-time"
 APPENDED_TOPICS: dict[str, Codec] = {f"every.append-time-{codec}": codec for codec in CODECS}
 
 
-@dataclass(frozen=True)
-class OpenTransaction:
-    """An open transaction on "every.open", with records before, in and after it."""
-
-    producer: Producer
-    before: list[Record]
-    within: list[Record]
-    behind: list[Record]
-
-
 @pytest.fixture(scope="module")
-def open_transaction(source_cluster: KafkaCluster) -> OpenTransaction:
-    before, within, behind = keyed(5), keyed(3, seed=1), keyed(4, seed=2)
+def before_open_transaction(source_cluster: KafkaCluster) -> Iterator[list[Record]]:
+    """Return the records of "every.open" that lie before an open transaction, which others lie behind."""
+    before = keyed(5)
     create_topic(source_cluster.bootstrap, "every.open")
     load_batch(source_cluster.bootstrap, "every.open", 0, before, "lz4")
     producer = transactional_producer(source_cluster.bootstrap, "every.open", "lz4", timeout_ms=900_000)
     producer.begin_transaction()
-    for record in within:
+    for record in keyed(3, seed=1):
         producer.produce("every.open", record.value, record.key, 0, timestamp=record.timestamp)
     assert producer.flush(60) == 0
-    load_batch(source_cluster.bootstrap, "every.open", 0, behind, "gzip")
-    return OpenTransaction(producer, before, within, behind)
+    load_batch(source_cluster.bootstrap, "every.open", 0, keyed(4, seed=2), "gzip")
+    yield before
+    producer.abort_transaction(60)
 
 
 @pytest.fixture(scope="module")
-def new_topics(source_cluster: KafkaCluster, open_transaction: OpenTransaction) -> list[str]:
+def new_topics(source_cluster: KafkaCluster, before_open_transaction: list[Record]) -> list[str]:
     """Topics that the current broker has compacted, with transactions and append times."""
     bootstrap = source_cluster.bootstrap
     load_compacted(source_cluster, COMPACTED_TOPICS)
@@ -261,6 +244,7 @@ def new_run(
 
 def test_run_succeeds_with_its_decisions(new_run: Run) -> None:
     assert new_run.exit_code == 0, new_run.stderr
+    assert json.loads(new_run.verified)["outcome"] == "equal", new_run.verified
     assert set(new_run.summary["decisions"]) == {
         "copied",
         "dropped: control",
@@ -298,10 +282,10 @@ def test_aborted_records_and_markers_are_dropped(new_run: Run) -> None:
 
 
 def test_records_after_an_open_transaction_are_not_mirrored(
-    new_run: Run, open_transaction: OpenTransaction
+    new_run: Run, before_open_transaction: list[Record]
 ) -> None:
     arrived = new_run.topics["every.open"]
-    assert_same(open_transaction.before, arrived.records)
+    assert_same(before_open_transaction, arrived.records)
     assert_sound(arrived.batches)
 
 
@@ -348,36 +332,6 @@ def test_record_with_append_time_from_compaction_keeps_it(source_cluster: KafkaC
     assert_same(expected, arrived.records[: len(sent)])
     assert [record.key for record in arrived.records] == [record.key for record in arrived.source]
     assert_sound(arrived.batches)
-
-
-@pytest.fixture(scope="module")
-def second_run(
-    source_cluster: KafkaCluster,
-    destination_cluster: KafkaCluster,
-    new_run: Run,
-    open_transaction: OpenTransaction,
-    state: Path,
-) -> Run:
-    open_transaction.producer.commit_transaction(60)
-    await_markers(source_cluster.bootstrap, "every.open", [0])
-    return run_mirror(
-        source_cluster, destination_cluster, list(new_run.topics), state=state, group=new_run.group
-    )
-
-
-def test_next_run_continues_at_the_open_transaction(
-    second_run: Run, open_transaction: OpenTransaction
-) -> None:
-    assert second_run.exit_code == 0, second_run.stderr
-    assert second_run.summary["records"] == len(open_transaction.within) + len(open_transaction.behind)
-    expected = [*open_transaction.before, *open_transaction.within, *open_transaction.behind]
-    assert_same(expected, second_run.topics["every.open"].records)
-
-
-def test_next_run_duplicates_no_rebuilt_batch(new_run: Run, second_run: Run) -> None:
-    for topic, arrived in second_run.topics.items():
-        if topic != "every.open":
-            assert arrived.batches == new_run.topics[topic].batches
 
 
 # Kafka 2.8.2
@@ -461,6 +415,7 @@ def old_run(
 
 def test_run_from_an_old_cluster_succeeds_with_its_decisions(old_run: Run) -> None:
     assert old_run.exit_code == 0, old_run.stderr
+    assert json.loads(old_run.verified)["outcome"] == "equal", old_run.verified
     assert set(old_run.summary["decisions"]) == {"copied", "rebuilt: old format"}
     assert old_run.summary["records"] == sum(len(each.records) for each in old_run.topics.values())
 
@@ -537,121 +492,3 @@ def test_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str) -
     assert_same([replace(each, timestamp=-1) for each in sent] if magic == 0 else sent, arrived.records)
     assert_sound(arrived.batches)
     assert codecs_of_records(arrived.batches) == [codec] * (200 - FIRST_LEFT)
-
-
-# Records that cannot be mirrored
-
-
-@pytest.fixture(scope="module")
-def refused_run(old_kafka: OldKafka, destination_cluster: KafkaCluster, state: Path) -> Run:
-    """Records that are too large for the destination."""
-    bootstrap = old_kafka.bootstrap
-    small = keyed(9)
-    large = replace(small[5], value=Random(5).randbytes(3 * SMALL_BATCHES))
-    for codec in ("none", "lz4"):
-        old_kafka.create_topic(f"refused-large-{codec}", 1)
-        create_topic(
-            destination_cluster.bootstrap,
-            f"refused-large-{codec}",
-            config=SMALL,
-        )
-        load_old_batch(bootstrap, f"refused-large-{codec}", 0, small[:2], codec, 1)
-        load_old_batch(bootstrap, f"refused-large-{codec}", 0, [*small[2:5], large, *small[6:]], codec, 1)
-        alter_topic(bootstrap, f"refused-large-{codec}", SMALL)
-    return run_mirror(
-        old_kafka,
-        destination_cluster,
-        ["refused-large-none", "refused-large-lz4"],
-        state=state,
-        group="refused",
-    )
-
-
-@pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_too_large_record_is_named_after_earlier_ones_arrived(refused_run: Run, codec: Codec) -> None:
-    topic = f"refused-large-{codec}"
-    assert refused_run.exit_code == 1
-    assert f"{topic}-0" in refused_run.stderr
-    reason = refused_run.summary["stopped"][f"{topic}-0"]
-    assert "offset 5" in reason
-    assert "max.message.bytes" in reason
-    assert_same(keyed(9)[:5], refused_run.topics[topic].records)
-    assert_sound(refused_run.topics[topic].batches)
-
-
-# Interrupted
-
-
-def log_ends(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, int]:
-    """Return the end of partition 0 of each topic."""
-    with closing(Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends"})) as consumer:
-        return {
-            topic: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1] for topic in topics
-        }
-
-
-def has_uncommitted(source: OldKafka, destination: KafkaCluster, group: str, topics: Collection[str]) -> bool:
-    """Whether a copy ends after its group's position; both count the same offsets, without a hole."""
-    admin = AdminClient({"bootstrap.servers": source.bootstrap, "log_level": 0})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    committed = {each.topic: each.offset for each in asked[group].result(60).topic_partitions}
-    return any(end > committed[topic] for topic, end in log_ends(destination, topics).items())
-
-
-def test_mirror_killed_amid_rebuilt_batches_is_exact(old_kafka: OldKafka, tmp_path: Path) -> None:
-    topics: dict[str, tuple[MessageFormat, Codec]] = {
-        "killed-0-gzip": (0, "gzip"),
-        "killed-0-none": (0, "none"),
-        "killed-1-lz4": (1, "lz4"),
-        "killed-1-snappy": (1, "snappy"),
-    }
-    for topic, (magic, codec) in topics.items():
-        old_kafka.create_topic(topic, magic)
-        loaded = ((0, keyed(60, value_bytes=1000, seed=seed), codec) for seed in range(12))
-        load_batches(old_kafka.bootstrap, topic, loaded, idempotent=False)
-        alter_topic(old_kafka.bootstrap, topic, SMALL)
-    expected = {topic: read_topic(old_kafka.bootstrap, topic)[0] for topic in topics}
-
-    with KafkaCluster(behind_proxies=True) as destination, Proxies(destination.proxied_ports) as proxies:
-        for topic in topics:
-            # No wrapper fits whole: most batches begin and end inside one.
-            create_topic(destination.bootstrap, topic, config=SMALL)
-        options = [
-            *("--from", old_kafka.bootstrap, "--to", proxies.bootstrap, "--topics", ",".join(topics)),
-            *("--group", "killed", "--once"),
-        ]
-        # The first Produce requests write no records: some ask whether the broker accepts several batches,
-        # others are too large. So no response is withheld before each topic has records, and the test has
-        # time for that.
-        proxies.delays_s = {PRODUCE: 0.5}
-        with Shoal("mirror", "--json", *options, state=tmp_path) as mirror:
-            wait_until(
-                lambda: min(log_ends(destination, topics).values()) > 0,
-                "records in each topic",
-                timeout_s=240,
-            )
-            # The broker appends, and its responses are lost; then the driver is killed.
-            lost = Disturbance(PRODUCE, Step.BEFORE_RESPONSE, times=MANY, stall_s=120)
-            proxies.disturb(lost)
-            wait_until(
-                lambda: lost.hits > 0 and has_uncommitted(old_kafka, destination, "killed", topics),
-                "records behind the committed position",
-                timeout_s=120,
-            )
-            held = sum(log_ends(destination, topics).values())
-            mirror.send_signal(signal.SIGKILL)
-            mirror.wait()
-        proxies.clear()
-        done = shoal("mirror", *options, "--json", state=tmp_path)
-        assert done.returncode == 0, done.stderr
-
-        dumped = dump_partitions([destination.partition_dir(topic, 0) for topic in topics], deep=True)
-        for topic, (magic, codec) in topics.items():
-            found = read_topic(destination.bootstrap, topic)[0]
-            assert_same([as_at_destination(record) for record in expected[topic]], found)
-            batches = dumped[destination.partition_dir(topic, 0)]
-            assert_sound(batches)
-            assert set(codecs_of_records(batches)) == {codec}
-            assert magic < 2
-        copied = json.loads(done.stdout.splitlines()[-1])["records"]
-        assert 0 < copied <= 4 * 12 * 60 - held

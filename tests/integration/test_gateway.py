@@ -148,32 +148,6 @@ def test_librdkafka_in_old_versions_produces_and_consumes(
 # Requests that pass through
 
 
-def test_new_client_writes_transactions_and_reads_committed_records(
-    kafka: LockedKafka, gateway: Gateway, topic: str
-) -> None:
-    create_topic(kafka.cluster.bootstrap, topic, 3, 3)
-    at = {"bootstrap.servers": str(gateway.bootstrap)}
-    producer = Producer({**at, "transactional.id": topic, "compression.type": "zstd"})
-    producer.init_transactions(SECONDS)
-    for committed in (True, False, True):
-        producer.begin_transaction()
-        for value in VALUES[:100]:
-            producer.produce(topic, (b"good " if committed else b"bad ") + value)
-        producer.flush(SECONDS)
-        if committed:
-            producer.commit_transaction(SECONDS)
-        else:
-            producer.abort_transaction(SECONDS)
-    consumer = Consumer(
-        {**at, "group.id": topic, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-    )
-    try:
-        consumer.subscribe([topic])
-        assert sorted(consumed(consumer, 200)) == sorted(b"good " + value for value in VALUES[:100] * 2)
-    finally:
-        consumer.close()
-
-
 def run(tool: str, *options: str, stdin: str = "") -> str:
     """Run one of Kafka's tools, which must succeed; return its standard output."""
     command = [*tool_command(f"org.apache.kafka.tools.{tool}"), *options]

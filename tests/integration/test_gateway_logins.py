@@ -50,6 +50,14 @@ def passing(kafka: LockedKafka) -> Iterator[Gateway]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def passing_tokens(kafka: LockedKafka) -> Iterator[Gateway]:
+    """A gateway without credentials, before the listener with OAUTHBEARER."""
+    config = upstream({"bootstrap.servers": kafka.cluster.listener("OAUTH")})
+    with Gateway(GatewaySettings("127.0.0.1", 0, config, pass_through=True)) as running:
+        yield running
+
+
 def upstream(properties: dict[str, str]) -> ClientConfig:
     return ClientConfig.from_properties("upstream", properties)[0]
 
@@ -91,28 +99,50 @@ def test_old_java_client_with_wrong_password_is_refused(passing: Gateway, topic:
 
 
 def librdkafka(gateway: Gateway, mechanism: str, user: str = "alice") -> dict[str, Any]:
+    if mechanism == "OAUTHBEARER":
+        login: dict[str, Any] = {
+            "enable.sasl.oauthbearer.unsecure.jwt": True,
+            "sasl.oauthbearer.config": f"principal={user} lifeSeconds=3600",
+        }
+    else:
+        login = {"sasl.username": user, "sasl.password": PASSWORDS[user]}
     return {
         "bootstrap.servers": str(gateway.bootstrap),
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": mechanism,
-        "sasl.username": user,
-        "sasl.password": PASSWORDS[user],
         "log_level": 0,
+        **login,
     }
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_current_clients_log_in(kafka: LockedKafka, passing: Gateway, topic: str, mechanism: str) -> None:
+def unsigned_token(user: str, life_s: int = 3600) -> str:
+    """Return a token that Kafka accepts by default (RFC 7515, appendix A.5)."""
+    claims = {"sub": user, "iat": int(time.time()), "exp": int(time.time()) + life_s}
+    parts = [base64.urlsafe_b64encode(json.dumps(each).encode()) for each in ({"alg": "none"}, claims)]
+    return ".".join(each.rstrip(b"=").decode() for each in parts) + "."
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    def token(self) -> str:
+        return unsigned_token("alice")
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "OAUTHBEARER"])
+def test_current_clients_log_in(
+    kafka: LockedKafka, passing: Gateway, passing_tokens: Gateway, topic: str, mechanism: str
+) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
-    producer = Producer(librdkafka(passing, mechanism))
+    has_token = mechanism == "OAUTHBEARER"
+    gateway = passing_tokens if has_token else passing
+    producer = Producer(librdkafka(gateway, mechanism))
     producer.produce(topic, b"of librdkafka")
     assert producer.flush(SECONDS) == 0
+    login = {"sasl_plain_username": "alice", "sasl_plain_password": PASSWORDS["alice"]}
     config: dict[str, Any] = {
-        "bootstrap_servers": str(passing.bootstrap),
+        "bootstrap_servers": str(gateway.bootstrap),
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": mechanism,
-        "sasl_plain_username": "alice",
-        "sasl_plain_password": PASSWORDS["alice"],
+        **({"sasl_oauth_token_provider": Tokens()} if has_token else login),
     }
     with closing(KafkaProducer(**config)) as python:
         python.send(topic, b"of kafka-python").get(SECONDS)
@@ -136,14 +166,6 @@ def test_acls_apply_to_the_client_of_a_forwarded_login(
         assert producer.flush(SECONDS) == 0
         assert errors == [code]
     assert [each.value for each in read_topic(kafka.cluster.bootstrap, topic)[0]] == [b"value"]
-
-
-def test_acls_apply_to_an_old_java_client(kafka: LockedKafka, passing: Gateway, topic: str) -> None:
-    create_topic(kafka.cluster.bootstrap, topic)
-    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.DESCRIBE)
-    client = JAVA["Java 0.10.2.2"]
-    with pytest.raises(OldClientFailed, match=r"authorized.*access"):
-        client.produce(str(passing.bootstrap), topic, RECORDS[:1], java_settings("PLAIN", "bob"))
 
 
 def test_forwarded_login_is_renewed_by_its_client(kafka: LockedKafka, topic: str) -> None:
@@ -174,74 +196,13 @@ def test_forwarded_login_is_renewed_by_its_client(kafka: LockedKafka, topic: str
             consumer.close()
 
 
-# OAUTHBEARER, with the unsigned tokens that Kafka accepts by default (RFC 7515, appendix A.5)
-
-
-@pytest.fixture(scope="module")
-def passing_tokens(kafka: LockedKafka) -> Iterator[Gateway]:
-    """A gateway without credentials, before the listener with OAUTHBEARER."""
-    config = upstream({"bootstrap.servers": kafka.cluster.listener("OAUTH")})
-    with Gateway(GatewaySettings("127.0.0.1", 0, config, pass_through=True)) as running:
-        yield running
-
-
-def librdkafka_with_tokens(gateway: Gateway, user: str, life_s: int = 3600) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": str(gateway.bootstrap),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "enable.sasl.oauthbearer.unsecure.jwt": True,
-        "sasl.oauthbearer.config": f"principal={user} lifeSeconds={life_s}",
-        "log_level": 0,
-    }
-
-
-def unsigned_token(user: str, life_s: int = 3600) -> str:
-    claims = {"sub": user, "iat": int(time.time()), "exp": int(time.time()) + life_s}
-    parts = [base64.urlsafe_b64encode(json.dumps(each).encode()) for each in ({"alg": "none"}, claims)]
-    return ".".join(each.rstrip(b"=").decode() for each in parts) + "."
-
-
-def test_clients_log_in_with_a_token(kafka: LockedKafka, passing_tokens: Gateway, topic: str) -> None:
-    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
-        def token(self) -> str:
-            return unsigned_token("alice")
-
-    create_topic(kafka.cluster.bootstrap, topic)
-    producer = Producer(librdkafka_with_tokens(passing_tokens, "alice"))
-    producer.produce(topic, b"of librdkafka")
-    assert producer.flush(SECONDS) == 0
-    config: dict[str, Any] = {
-        "bootstrap_servers": str(passing_tokens.bootstrap),
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Tokens(),
-    }
-    with closing(KafkaProducer(**config)) as python:
-        python.send(topic, b"of kafka-python").get(SECONDS)
-    with closing(KafkaConsumer(topic, auto_offset_reset="earliest", **config)) as consumer:
-        assert [next(consumer).value for _ in range(2)] == [b"of librdkafka", b"of kafka-python"]
-
-
-def test_acls_apply_to_the_subject_of_a_token(
-    kafka: LockedKafka, passing_tokens: Gateway, topic: str
-) -> None:
-    create_topic(kafka.cluster.bootstrap, topic)
-    kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.DESCRIBE)
-    errors: list[int] = []
-    producer = Producer(librdkafka_with_tokens(passing_tokens, "bob"))
-    producer.produce(topic, b"value", on_delivery=lambda error, _: errors.append(error.code()))
-    assert producer.flush(SECONDS) == 0
-    assert errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
-
-
 # The last one has the time in it: pytest's workers have to agree on a name.
 @pytest.mark.parametrize(
     "token", ["no token", "", pytest.param(unsigned_token("alice", life_s=-3600), id="expired")]
 )
 def test_bad_token_is_refused(passing_tokens: Gateway, token: str) -> None:
     errors: list[KafkaError] = []
-    config = librdkafka_with_tokens(passing_tokens, "alice")
+    config = librdkafka(passing_tokens, "OAUTHBEARER")
     del config["enable.sasl.oauthbearer.unsecure.jwt"]
     producer = Producer(
         {**config, "oauth_cb": lambda _: (token, time.time() + 3600), "error_cb": errors.append}
@@ -258,24 +219,3 @@ def test_bad_token_is_refused(passing_tokens: Gateway, token: str) -> None:
     assert "OAUTHBEARER" in told or "invalid_token" in told
     del producer
     wait_until(lambda: passing_tokens.connections == 0, "a connection without a login is kept")
-
-
-@pytest.mark.long
-def test_expired_token_is_renewed_by_its_client(
-    kafka: LockedKafka, passing_tokens: Gateway, topic: str
-) -> None:
-    life_s = SHORT_SESSION_MS // 1000
-    create_topic(kafka.cluster.bootstrap, topic)
-    failed: list[KafkaError] = []
-    producer = Producer(
-        {**librdkafka_with_tokens(passing_tokens, "alice", life_s), "error_cb": failed.append}
-    )
-    deadline = time.monotonic() + 3.5 * life_s
-    sent = 0
-    while time.monotonic() < deadline:
-        producer.produce(topic, b"value")
-        assert producer.flush(SECONDS) == 0
-        sent += 1
-        producer.poll(0.3)
-    assert len(read_topic(kafka.cluster.bootstrap, topic)[0]) == sent > 10
-    assert failed == []

@@ -7,26 +7,19 @@ KIP-848, and Java's. A consumer stops after a random number of records.
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from rig import KafkaCluster, create_topic, read_topic, wait_until
 from rig.consumers import GroupProtocol, consume, consume_by_java
 from rig.load import await_markers, load_batches, send_batch, transactional_producer
 from rig.made_records import random_records
 from rig.record import Record
-from rig.shoal import Shoal
-from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig
-from shoal.client.group_offsets import FetchedGroup, GroupOffsetsReader
-from shoal.error_codes import ErrorCode
-from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal
 
 pytestmark = pytest.mark.timeout(900)
@@ -195,93 +188,3 @@ def test_groups_with_members_at_the_destination_are_left_alone(
     assert groups_of(source, destination, tmp_path, *selected)["counts"] == {"exact": 1, "active there": 1}
     consumer.close()
     assert groups_of(source, destination, tmp_path, *selected)["counts"] == {"exact": 1, "committed": 1}
-
-
-def stop_all(
-    source: KafkaCluster,
-    groups: dict[str, GroupProtocol],
-    before: dict[str, dict[tuple[str, int], list[bytes]]],
-    rng: Random,
-    topic: str,
-) -> None:
-    """Have a consumer of each group read a few records at the source, and stop."""
-    for name, protocol in groups.items():
-        most = rng.randint(1, 6)
-        read = consume(source.bootstrap, name, [topic], protocol=protocol, most=most, reset="earliest")
-        before[name] = joined(before[name], read)
-
-
-def test_groups_of_a_running_mirror_continue_at_any_moment(
-    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
-) -> None:
-    """Consumers stop while producers and the mirror run; the mirror is killed once, and starts again."""
-    rng = Random(21)
-    source, destination = source_cluster, destination_cluster
-    create_topic(source.bootstrap, topic, PARTITIONS)
-    load(source.bootstrap, topic, rng, rounds=2)
-    clusters = ("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", topic)
-    follow = ("--groups", f"{topic}-.*")
-    groups = {f"{topic}-{number}": PROTOCOLS[number % 2] for number in range(6)}
-    before: dict[str, dict[tuple[str, int], list[bytes]]] = {name: {} for name in groups}
-    stop_all(source, groups, before, rng, topic)
-    with Shoal("mirror", "--json", *clusters, *follow, state=tmp_path) as mirror:
-        mirror.wait_for(lambda line: (line.get("consumer_groups") or {}).get("groups") == len(groups))
-        mirror.send_signal(signal.SIGKILL)  # between any two steps of a round
-        mirror.wait()
-    with Shoal("mirror", "--json", *clusters, *follow, state=tmp_path) as mirror:
-        for _ in range(2):
-            load(source.bootstrap, topic, rng, rounds=1)
-            stop_all(source, groups, before, rng, topic)
-        mirror.wait_for(
-            lambda line: (
-                line["type"] == "progress"
-                and line["records"] > 0
-                and line["lag_records"] == 0
-                and line["consumer_groups"]["groups"] == len(groups)
-                and line["consumer_groups"]["actions"].keys() <= {"unchanged"}
-                and line["consumer_groups"]["offsets"]["exact"] > 0
-            )
-        )
-        mirror.send_signal(signal.SIGTERM)
-        summary = mirror.wait()
-    assert mirror.exit_code == 0, mirror.stderr
-    offsets = summary["consumer_groups"]["offsets"]
-    assert (offsets["ahead"], offsets["at least"]) == (0, 0)
-    expected = values(source.bootstrap, topic)
-    for name, protocol in groups.items():
-        after = consume(destination.bootstrap, name, [topic], protocol=protocol, reset="earliest")
-        assert joined(before[name], after) == expected, name
-
-
-def test_stable_read_refuses_an_offset_that_an_open_transaction_would_change(
-    source_cluster: KafkaCluster, topic: str
-) -> None:
-    bootstrap = source_cluster.bootstrap
-    create_topic(bootstrap, topic, 3)
-    commit_at(bootstrap, topic, topic, {0: 1, 1: 1})
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    producer.init_transactions(60.0)
-    producer.begin_transaction()
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic})
-    metadata = consumer.consumer_group_metadata()
-    offsets_to_add = [TopicPartition(topic, 0, 2), TopicPartition(topic, 2, 3)]
-    producer.send_offsets_to_transaction(offsets_to_add, metadata, 60.0)
-    with Cluster(ClientConfig("source", tuple(parse_bootstrap(bootstrap)))) as cluster:
-        reader = GroupOffsetsReader(cluster)
-
-        def offsets(*, stable: bool, partitions: int = 0) -> dict[int, tuple[int, int]]:
-            named = {topic: {topic: range(partitions)}}  # group and topic have one name
-            answer = reader.read([topic], stable=stable, partitions=named)[topic]
-            assert isinstance(answer, FetchedGroup)
-            found = answer.topics[topic].items()
-            return {number: (each.offset, each.error_code) for number, each in found}
-
-        assert offsets(stable=False) == {0: (1, 0), 1: (1, 0)}
-        assert offsets(stable=True) == {0: (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), 1: (1, 0)}
-        # The group has never committed in partition 2, so the broker shows it only if it is named.
-        unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        assert offsets(stable=True, partitions=3) == {0: unstable, 1: (1, 0), 2: unstable}
-        producer.commit_transaction(60.0)
-        committed = {0: (2, 0), 1: (1, 0), 2: (3, 0)}
-        wait_until(lambda: offsets(stable=True, partitions=3) == committed, "the committed offsets")
-    consumer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
+import pyspark
 import pytest
 
 from rig.cluster import java_properties
@@ -20,15 +22,12 @@ from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
 from rig.ports import free_port
 from rig.read import digest_topic
 from rig.shoal import Shoal
-from shoal import RawConsumer, RawProducer, RawRecord
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, Disconnected
-from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.progress import Phase
-from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
-from tests.copying import TaskResult, Uncontrolled, run_copy_task
+from tests.integration.raw_session import send_and_read
 from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -63,6 +62,11 @@ def both(kafka: LockedKafka, mechanism: str, user: str = "alice") -> dict[str, s
     return {**trust(kafka), **login(mechanism, user), "security.protocol": "SASL_SSL"}
 
 
+def own_certificate(kafka: LockedKafka) -> dict[str, str]:
+    store = kafka.alice.write_pkcs12(kafka.directory / "alice.p12", STORE_PASSWORD)
+    return {"ssl.keystore.location": str(store), "ssl.keystore.password": STORE_PASSWORD}
+
+
 def client(
     kafka: LockedKafka, listener: str, properties: Mapping[str, str], name: str = "source"
 ) -> ClientConfig:
@@ -81,44 +85,10 @@ def load(kafka: LockedKafka, topic: str, records: int, *, create: bool = True) -
     load_plain(bootstrap, topic, "none", 900, records * 1000, partitions=1, create=create)
 
 
-def copied(kafka: LockedKafka, listener: str, properties: Mapping[str, str], topic: str) -> TaskResult:
-    """Copy a topic, by one worker from and to the same listener."""
-    records = 4_000
-    load(kafka, topic, records)
-    create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
-    settings = CopySettings(
-        client(kafka, listener, properties),
-        client(kafka, listener, properties, "destination"),
-        f"group.{topic}",
-        "rules",
-    )
-    return run_copy_task([CopyRange(topic, 0, f"copy.{topic}", 0, records)], settings, Uncontrolled())
-
-
 def assert_copied(kafka: LockedKafka, topic: str) -> None:
     source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
     assert source == copy
     assert source[0].count == 4_000
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
-def test_topic_is_copied_with_a_login(kafka: LockedKafka, listener: str, mechanism: str, topic: str) -> None:
-    properties = login(mechanism) if listener == "SASL" else both(kafka, mechanism)
-    assert copied(kafka, listener, properties, topic).complete
-    assert_copied(kafka, topic)
-
-
-def test_topic_is_copied_over_tls(kafka: LockedKafka, topic: str) -> None:
-    assert copied(kafka, "TLS", trust(kafka), topic).complete
-    assert_copied(kafka, topic)
-
-
-def test_topic_is_copied_with_a_client_certificate(kafka: LockedKafka, topic: str) -> None:
-    store = kafka.alice.write_pkcs12(kafka.directory / "copy.p12", STORE_PASSWORD)
-    shown = {"ssl.keystore.location": str(store), "ssl.keystore.password": STORE_PASSWORD}
-    assert copied(kafka, "MUTUAL", {**trust(kafka), **shown}, topic).complete
-    assert_copied(kafka, topic)
 
 
 @pytest.mark.parametrize("versions", ["TLSv1.2", "TLSv1.3"])
@@ -271,10 +241,8 @@ def test_mirror_between_locked_clusters_reveals_no_secret(
     load(kafka, topic, 4_000)
     servers = kafka.cluster.listener("SASLTLS")
     source = properties_file(tmp_path / "source.properties", servers, both(kafka, "SCRAM-SHA-512"))
-    store = kafka.alice.write_pkcs12(kafka.directory / "mirror.p12", STORE_PASSWORD)
-    shown = {"ssl.keystore.location": str(store), "ssl.keystore.password": STORE_PASSWORD}
     destination = properties_file(
-        tmp_path / "destination.properties", servers, {**both(kafka, "PLAIN"), **shown}
+        tmp_path / "destination.properties", servers, {**both(kafka, "PLAIN"), **own_certificate(kafka)}
     )
     args = [
         "--from-config",
@@ -301,12 +269,16 @@ def test_mirror_between_locked_clusters_reveals_no_secret(
 
     port = free_port()
     ui = ["--conf", "spark.ui.enabled=true", "--conf", f"spark.ui.port={port}"]
+    executors = ["--master", "local-cluster[2,1,1024]"]
+    # Spark writes the logs of such executors into its own directory, which keeps those of other runs.
+    work = Path(pyspark.__file__).parent / "work"
+    earlier = set(work.glob("app-*"))
     seen = {"--once": once.stdout + once.stderr, "verify": verified.stdout + verified.stderr}
     with Shoal(
-        "mirror", "--json", *args, *logged, *ui, "--checkpoint", str(checkpoint), state=state
+        "mirror", "--json", *args, *logged, *ui, *executors, "--checkpoint", str(checkpoint), state=state
     ) as mirror:
         load(kafka, topic, 1_000, create=False)
-        last = mirror.wait_for(lambda line: line.get("records", 0) >= 1_000)
+        last = mirror.wait_for(lambda line: line.get("records", 0) >= 1_000, timeout_s=400)
         for page in ("environment", "SQL", "jobs", "executors", "StreamingQuery"):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}/", timeout=30) as answer:
                 seen[page] = answer.read().decode()
@@ -324,10 +296,13 @@ def test_mirror_between_locked_clusters_reveals_no_secret(
         seen["stdout"] = json.dumps([last, mirror.wait()])
         assert mirror.exit_code == 0, mirror.stderr
         seen["stderr"] = mirror.stderr
-    files = [each for root in (state, events, checkpoint) for each in root.rglob("*") if each.is_file()]
+    roots = state, events, checkpoint, *(set(work.glob("app-*")) - earlier)
+    files = [each for root in roots for each in root.rglob("*") if each.is_file()]
     seen |= {str(each): each.read_bytes().decode("latin-1") for each in files if each.suffix != ".jsa"}
 
-    # The search covers Spark's environment page.
+    # The search covers Spark's environment page, and the executors.
+    assert sum("CoarseGrainedExecutorBackend" in text for text in seen.values()) >= 2
+    assert any("/work/app-" in name and name.endswith("/stderr") for name in seen)
     assert "spark.ui.port" in seen["environment"]
     assert any("SparkListenerJobStart" in text for name, text in seen.items() if str(events) in name)
     assert any("spark.log" in name for name in seen)
@@ -337,33 +312,24 @@ def test_mirror_between_locked_clusters_reveals_no_secret(
     assert found == {}
 
 
-# The raw client
-
-
-@pytest.mark.parametrize("listener", ["TLS", "SASLTLS", pytest.param("SHORT", marks=pytest.mark.long)])
-def test_raw_client_reads_and_writes_over_locked_listeners(
-    kafka: LockedKafka, listener: str, topic: str
+@pytest.mark.parametrize(
+    ("listener", "mechanism"),
+    [
+        ("TLS", ""),
+        ("MUTUAL", ""),
+        *itertools.product(("SASL", "SASLTLS"), MECHANISMS),
+        pytest.param("SHORT", "PLAIN", marks=pytest.mark.long),
+    ],
+)
+def test_raw_client_writes_and_reads_with_each_login(
+    kafka: LockedKafka, listener: str, mechanism: str, topic: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic, partitions=2)
-    how = {"TLS": trust(kafka), "SASLTLS": both(kafka, "SCRAM-SHA-512"), "SHORT": login("PLAIN")}[listener]
-    common = {"bootstrap.servers": kafka.cluster.listener(listener), **how}
-    reading = {"group.id": topic, "fetch.raw.bytes": True, "auto.offset.reset": "earliest"}
-    sent = read = 0
+    properties = trust(kafka) if not mechanism else login(mechanism)
+    if listener == "MUTUAL":
+        properties |= own_certificate(kafka)
+    if listener == "SASLTLS":
+        properties = both(kafka, mechanism)
     # Long enough for several renewals of the logins, on connections with requests in flight.
-    deadline = time.monotonic() + (3 * SHORT_SESSION_MS / 1000 if listener == "SHORT" else 0)
-    with (
-        RawProducer({**common, "compression.type": "lz4"}) as producer,
-        RawConsumer({**common, **reading}) as consumer,
-    ):
-        consumer.subscribe([topic])
-        while time.monotonic() < deadline or read < sent or not sent:
-            if read == sent:
-                futures = [producer.send(topic, b"%01000d" % sent) for _ in range(500)]
-                sent += len(futures)
-                producer.flush()
-                assert all(future.result().offset >= 0 for future in futures)
-            read += sum(
-                record.record_count for record in consumer.poll(0.05) if isinstance(record, RawRecord)
-            )
-        consumer.commit()
-    assert read == sent
+    seconds = 3 * SHORT_SESSION_MS / 1000 if listener == "SHORT" else 0
+    send_and_read({"bootstrap.servers": kafka.cluster.listener(listener), **properties}, topic, seconds)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import signal
 from pathlib import Path
 from random import Random
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -55,31 +53,6 @@ def test_every_kind_of_batch_is_mirrored_once_and_verified(
     second = shoal("mirror", *between, "--topics", topic, "--once", "--json", state=tmp_path)
     assert second.returncode == 0, second.stderr
     assert json.loads(second.stdout.splitlines()[-1])["records"] == 0
-
-
-def test_killed_worker_is_replaced_and_the_copy_is_exact(
-    source_cluster: KafkaCluster,
-    destination_cluster: KafkaCluster,
-    between: list[str],
-    topic: str,
-    tmp_path: Path,
-) -> None:
-    load_plain(source_cluster.bootstrap, topic, "lz4", 16, 40_000_000)
-
-    # A limit, so that the copy lasts for some progress lines.
-    options = [*between, "--topics", topic, "--once", "--limit", "5m"]
-    with Shoal("mirror", "--json", *options, state=tmp_path) as mirror:
-        mirror.wait_for(lambda line: line["records"] > 0)
-        killed = mirror.python_workers()
-        for worker in killed:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                worker.kill()
-        summary = mirror.wait()
-
-    assert killed
-    assert mirror.exit_code == 0, mirror.stderr
-    assert summary["type"] == "summary"
-    assert digest_topic(source_cluster.bootstrap, topic) == digest_topic(destination_cluster.bootstrap, topic)
 
 
 def test_sigterm_commits_and_the_next_run_continues(

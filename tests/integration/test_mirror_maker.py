@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import psutil
 import pytest
@@ -281,24 +280,6 @@ def test_group_is_shared_with_mirror_maker_1_and_taken_over(setting: Setting, to
         assert new.exit_code == 0, new.stderr
     ends = [len(records) for _, records in sorted(setting.sent(topic).items())]
     assert setting.committed(topic, topic) == ends
-
-
-def test_killed_member_leaves_an_exact_copy(setting: Setting, topic: str) -> None:
-    create_both(setting, topic)
-    setting.load(topic)
-    # The shortest that a broker accepts: the second takes over when the first one's session ends.
-    short: dict[str, Any] = {"session_ms": 6_000}
-    with setting.new(topic, topic, **short) as first, setting.new(topic, topic, **short) as second:
-        for each in (first, second):
-            each.wait_for(lambda line: line.get("partitions", 0) in (1, 2), TIMEOUT_S)
-        setting.load(topic)
-        kill(first)
-        setting.load(topic)
-        wait_until(is_mirrored(setting, topic), "the second one's copies", TIMEOUT_S)
-        second.send_signal(signal.SIGTERM)
-        second.wait(TIMEOUT_S)
-    assert second.exit_code == 0, second.stderr
-    assert_same_records(setting.sent(topic), setting.copied(topic))
 
 
 @pytest.mark.long

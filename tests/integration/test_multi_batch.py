@@ -124,19 +124,6 @@ def test_batches_are_sent_together_unchanged(
     assert [each.codec for each in ours] == [each.codec for each in theirs]
 
 
-def test_lost_acknowledgement_of_many_batches_leaves_an_exact_copy(
-    source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
-) -> None:
-    create_both(source_cluster, destination, topic)
-    records = load(source_cluster, topic)
-    lost = Disturbance(ApiKey.PRODUCE, Step.BEFORE_RESPONSE, after=QUESTIONS)
-    proxies.disturb(lost)
-    copy(settings_of(source_cluster, proxies.bootstrap, topic), topic, records)
-    assert lost.hits == 1
-    assert_same(source_cluster, destination, topic)
-    assert len(dump_partition(destination.partition_dir(topic, 0, LEADER))) == BATCHES
-
-
 @pytest.mark.parametrize(
     "step", [pytest.param(Step.BEFORE_REQUEST, marks=pytest.mark.long), Step.AFTER_REQUEST]
 )
@@ -160,24 +147,6 @@ def test_leader_killed_with_batches_in_flight_leaves_an_exact_copy(
         killer.join()
         destination.start(LEADER)
     assert met.hits == 1
-    assert_same(source_cluster, destination, topic)
-
-
-def test_request_that_arrives_after_its_timeout_duplicates_nothing(
-    source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
-) -> None:
-    create_both(source_cluster, destination, topic)
-    records = load(source_cluster, topic)
-    late = Disturbance(ApiKey.PRODUCE, Step.BEFORE_REQUEST, after=QUESTIONS, stall_s=3.0, late=True)
-    proxies.disturb(late)
-    settings = settings_of(source_cluster, proxies.bootstrap, topic)
-    impatient = replace(settings.destination, request_timeout_ms=1_500)
-    copy(replace(settings, destination=impatient), topic, records)
-    assert late.hits == 1
-    wait_until(lambda: proxies.requests(ApiKey.PRODUCE) > QUESTIONS + 1, "the late request")
-    assert_same(source_cluster, destination, topic)
-    more = load(source_cluster, topic, 3) + records
-    copy(settings, topic, more)
     assert_same(source_cluster, destination, topic)
 
 

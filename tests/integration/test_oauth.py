@@ -21,7 +21,6 @@ from shoal.errors import AccessRefused
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
-from tests.integration.raw_session import send_and_read
 from tests.integration.spark_job import copy_by_spark_job
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -178,14 +177,6 @@ def test_login_is_renewed_with_new_tokens_on_the_same_connection(
             time.sleep(0.05)
         assert not connection.closed
     assert len(kafka.provider.requests) >= (3 if source == "endpoint" else 0)
-
-
-@pytest.mark.long
-def test_raw_client_goes_on_for_several_lives_of_a_token(kafka: OAuthKafka, topic: str) -> None:
-    create_topic(kafka.cluster.bootstrap, topic, partitions=2)
-    common = short_lived(kafka)
-    send_and_read(common, topic, seconds=3 * SESSION_MS / 1000)
-    assert len(kafka.provider.requests) >= 3
 
 
 def test_gateway_logs_in_by_tokens_for_its_clients(kafka: OAuthKafka, topic: str) -> None:

@@ -1,9 +1,6 @@
-"""Real clients from 0.8.2 to 2.8.2 read and write in all their formats.
+"""Real clients from 0.8.2 to 2.8.2 read and write in all their formats, through the gateway on Kafka 4.
 
-They do so through the gateway on Kafka 4, and on Kafka 3.9. The latter shows that the tests expect only
-Kafka's own behaviour.
-
-`make test-clusters` has the clients that differ most; `make test-night` all others, and Kafka 3.9.
+`make test-clusters` has the clients that differ most; `make test-night` all others.
 """
 
 from __future__ import annotations
@@ -13,8 +10,8 @@ import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -30,9 +27,8 @@ from rig import (
     wait_until,
 )
 from rig.compaction import load_compacted
-from rig.jars import KAFKA_3_VERSION
 from rig.made_records import FIRST_TIMESTAMP, random_records
-from rig.old_clients import OLD_CLIENTS, Member, OldClient, OldClientFailed, console_consumer
+from rig.old_clients import OLD_CLIENTS, Member, OldClient, OldClientFailed
 from rig.read import Isolation
 from rig.shoal import serve_gateway
 
@@ -47,122 +43,40 @@ NOT_LONG = {
 
 #: The clients' messages for error codes that are newer than they are.
 REFUSED = re.compile("unexpected error|unsupported|unknown error|unknown compression type", re.IGNORECASE)
-#: Kafka 3.9 sends null instead of messages then, which Java 0.9 cannot read.
-REFUSED_BY_KAFKA_3 = re.compile(f"{REFUSED.pattern}|error reading field 'record_set'", re.IGNORECASE)
 
 
-@dataclass
+#: A topic that has every kind of batch, and compacted ones of one partition, with their codecs.
+EVERY_KIND = "every-kind"
+HOLED = {f"holes-{codec}": codec for codec in OLD_CODECS}
+
+
+@dataclass(frozen=True)
 class Server:
-    """The server of old clients, and its topics.
+    """The gateway.
 
     Attributes:
-        address: Address for old clients.
-        kafka: The cluster, to which current clients connect: itself, or the one behind a gateway.
-        is_kafka_3: Whether it behaves as Kafka 3 did, which shoal improves in some cases.
+        address: Its address, for old clients.
+        beside: The address of the cluster behind it, for current clients.
     """
 
     address: str
-    kafka: KafkaCluster
-    is_kafka_3: bool = False
-    _contents: dict[tuple[str, Isolation], dict[int, list[Record]]] = field(default_factory=dict)
-    _holed: list[str] = field(default_factory=list)
-
-    @property
-    def beside(self) -> str:
-        """The address for current clients."""
-        return self.kafka.bootstrap
-
-    def every_kind(self, client: OldClient) -> tuple[str, dict[int, list[Record]]]:
-        """Return a topic that has every kind of batch, and its records with their offsets."""
-        topic = "every-kind"
-        if not any(known == topic for known, _ in self._contents):
-            load_every_kind(self.beside, topic, PARTITIONS, codecs=OLD_CODECS)
-            if self.is_kafka_3:
-                # If a log ends with transaction markers, Kafka sends padding alone, which clients read as a
-                # message that is too large.
-                for partition in range(PARTITIONS):
-                    load_batch(self.beside, topic, partition, RECORDS)
-        return topic, self._known_contents(topic, client)
-
-    def readable_bit_by_bit(self, client: OldClient) -> tuple[str, dict[int, list[Record]]]:
-        """Return the same; or a topic without transactions, if markers stop clients or double records."""
-        if not self.is_kafka_3:
-            return self.every_kind(client)
-        topic = "plain"
-        if not any(known == topic for known, _ in self._contents):
-            create_topic(self.beside, topic, PARTITIONS)
-            for codec, partition in itertools.product(OLD_CODECS, range(PARTITIONS)):
-                load_batch(self.beside, topic, partition, RECORDS, codec)
-        return topic, self._known_contents(topic, client)
-
-    def with_holes(self) -> list[str]:
-        """Return compacted topics of one partition."""
-        if not self._holed:
-            self._holed = compact(self.kafka)
-        return self._holed
+    beside: str
 
     def contents(self, topic: str, client: OldClient) -> dict[int, list[Record]]:
-        """Return the records that a current client reads with this client's isolation."""
-        return read_topic(self.beside, topic, self._isolation(client))
+        """Return the records, with their offsets, that a current client reads with this client's isolation.
 
-    def once(self, read: dict[int, list[Record]]) -> dict[int, list[Record]]:
-        """Return the read records without those that Kafka 3.9 sends twice.
-
-        If its response begins with a transaction marker, the batch after that is in it twice; some clients
-        return both.
+        A client from Fetch 4 on could have requested that of transactions; before, the gateway does.
         """
-        if not self.is_kafka_3:
-            return read
-        unique: dict[int, list[Record]] = {}
-        for partition, records in read.items():
-            of_partition = unique.setdefault(partition, [])
-            for record in records:
-                if not of_partition or record.offset > of_partition[-1].offset:
-                    of_partition.append(record)
-        return unique
-
-    def _known_contents(self, topic: str, client: OldClient) -> dict[int, list[Record]]:
-        key = topic, self._isolation(client)
-        if key not in self._contents:
-            self._contents[key] = self.contents(topic, client)
-        return self._contents[key]
-
-    def _isolation(self, client: OldClient) -> Isolation:
-        """Return the isolation for a client that does not support transactions, or has not requested it.
-
-        From Fetch 4 on it could have; before, Kafka returned all records.
-        """
-        return "read_uncommitted" if self.is_kafka_3 or client.fetch_version >= 4 else "read_committed"
+        isolation: Isolation = "read_uncommitted" if client.fetch_version >= 4 else "read_committed"
+        return read_topic(self.beside, topic, isolation)
 
 
-def compact(kafka: KafkaCluster) -> list[str]:
-    topics = {f"holes-{codec}": codec for codec in OLD_CODECS}
-    load_compacted(kafka, topics)
-    return list(topics)
-
-
-@contextmanager
-def gateway() -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
     with KafkaCluster() as kafka, serve_gateway(kafka.bootstrap) as running:
-        yield Server(running.address, kafka)
-
-
-@contextmanager
-def kafka_3() -> Iterator[Server]:
-    with KafkaCluster(version=KAFKA_3_VERSION) as kafka:
-        yield Server(kafka.bootstrap, kafka, is_kafka_3=True)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(gateway, id="gateway"),
-        pytest.param(kafka_3, id="Kafka 3.9", marks=pytest.mark.long),
-    ],
-)
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with request.param() as running:
-        yield running
+        load_every_kind(kafka.bootstrap, EVERY_KIND, PARTITIONS, codecs=OLD_CODECS)
+        load_compacted(kafka, HOLED)
+        yield Server(running.address, kafka.bootstrap)
 
 
 def each_client(*, of: Callable[[OldClient], bool] = lambda client: True) -> pytest.MarkDecorator:
@@ -199,35 +113,25 @@ def assert_same(read: Mapping[int, Sequence[Record]], expected: Mapping[int, Seq
 # Reading
 
 
+@pytest.mark.parametrize("settings", [{}, {"max.partition.fetch.bytes": 10_000}], ids=["", "small fetches"])
 @each_client()
-def test_every_record_of_every_kind_of_batch_is_read(server: Server, client: OldClient) -> None:
-    topic, contents = server.every_kind(client)
+def test_every_record_of_every_kind_of_batch_is_read(
+    server: Server, client: OldClient, settings: dict[str, int]
+) -> None:
+    contents = server.contents(EVERY_KIND, client)
     assert {len(each.value or b"") > 500_000 for of in contents.values() for each in of} == {True, False}
-    read = client.read(server.address, topic, partitions=PARTITIONS, records=count(contents))
-    assert_same(server.once(read), as_seen(client, contents))
+    read = client.read(
+        server.address, EVERY_KIND, partitions=PARTITIONS, records=count(contents), settings=settings
+    )
+    assert_same(read, as_seen(client, contents))
 
 
 @each_client()
 def test_compacted_records_are_read_at_their_offsets(server: Server, client: OldClient) -> None:
-    for topic in server.with_holes():
+    for topic in HOLED:
         contents = server.contents(topic, client)
         read = client.read(server.address, topic, partitions=1, records=count(contents))
-        assert_same(server.once(read), as_seen(client, contents))
-
-
-@each_client()
-def test_batches_larger_than_a_fetch_are_read(server: Server, client: OldClient) -> None:
-    if server.is_kafka_3 and client.fetch_version < 3:
-        pytest.skip("Kafka keeps to the limit of versions that promise nothing, and the client cannot go on")
-    topic, contents = server.readable_bit_by_bit(client)
-    read = client.read(
-        server.address,
-        topic,
-        partitions=PARTITIONS,
-        records=count(contents),
-        settings={"max.partition.fetch.bytes": 10_000},
-    )
-    assert_same(server.once(read), as_seen(client, contents))
+        assert_same(read, as_seen(client, contents))
 
 
 @each_client(of=lambda client: client.fetch_version < 10)
@@ -239,9 +143,8 @@ def test_zstd_is_refused(server: Server, client: OldClient, topic: str) -> None:
 
 def assert_refused(server: Server, client: OldClient, topic: str) -> None:
     """Some clients end with an error, some retry and log it; none returns a record."""
-    said = REFUSED_BY_KAFKA_3 if server.is_kafka_3 else REFUSED
     with contextlib.suppress(OldClientFailed), client.follower(server.address, topic, 1) as reader:
-        wait_until(lambda: said.search(reader.errors()) is not None, f"{client.name} to be refused", 60)
+        wait_until(lambda: REFUSED.search(reader.errors()) is not None, f"{client.name} to be refused", 60)
     assert reader.records == {}
 
 
@@ -250,11 +153,13 @@ def assert_refused(server: Server, client: OldClient, topic: str) -> None:
 
 @each_client()
 def test_group_continues_from_its_commit(server: Server, client: OldClient, topic: str) -> None:
-    loaded, contents = server.readable_bit_by_bit(client)
+    contents = server.contents(EVERY_KIND, client)
     expected = as_seen(client, contents)
     group = f"readers-{topic}"
     parts = [count(contents) // 2, count(contents) - count(contents) // 2]
-    first, second = (client.read_and_commit(server.address, loaded, group, records=each) for each in parts)
+    first, second = (
+        client.read_and_commit(server.address, EVERY_KIND, group, records=each) for each in parts
+    )
     assert count(first) == parts[0]
     assert_same({each: first.get(each, []) + second.get(each, []) for each in contents}, expected)
 
@@ -350,16 +255,6 @@ def test_records_of_an_old_client_are_read_by_a_current_one(
     )
 
 
-@each_client()
-def test_records_of_an_old_client_are_read_by_itself(server: Server, client: OldClient, topic: str) -> None:
-    create_topic(server.beside, topic)
-    client.produce(server.address, topic, [(0, record) for record in RECORDS])
-    read = client.read(server.address, topic, partitions=1, records=len(RECORDS))
-    assert [(each.key, each.value, each.offset) for each in read[0]] == [
-        (each.key, each.value, offset) for offset, each in enumerate(RECORDS)
-    ]
-
-
 # Brokers that stop and start
 
 
@@ -390,26 +285,3 @@ def test_restarted_leader_loses_no_record(client: OldClient, topic: str) -> None
 
 
 # Kafka's console consumer
-
-
-@pytest.mark.parametrize("fetch_version", [1, 3, None], ids=["Fetch 1", "Fetch 3", "any Fetch"])
-def test_console_consumer_prints_every_record(server: Server, topic: str, fetch_version: int | None) -> None:
-    create_topic(server.beside, topic)
-    for codec in OLD_CODECS:
-        load_batch(server.beside, topic, 0, TEXTS, codec)
-    lines = console_consumer(
-        server.address, topic, len(OLD_CODECS) * len(TEXTS), group=topic, fetch_version=fetch_version
-    )
-    expected = []
-    for record in read_topic(server.beside, topic)[0]:
-        timestamp = "NO_TIMESTAMP" if fetch_version == 1 else f"CreateTime:{record.timestamp}"
-        headers = "name:header" if fetch_version is None else "NO_HEADERS"
-        key, value = (record.key or b"").decode(), (record.value or b"").decode()
-        expected.append(f"{timestamp}\tPartition:0\tOffset:{record.offset}\t{headers}\t{key}\t{value}")
-    assert lines == expected
-
-
-TEXTS = [
-    Record(b"key %d" % each, b"value %d" % each, (("name", b"header"),), FIRST_TIMESTAMP + each)
-    for each in range(100)
-]

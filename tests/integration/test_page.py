@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +11,8 @@ from confluent_kafka import Producer
 
 from rig.ports import free_port
 from rig.shoal import Shoal
-from shoal.exit_codes import EXIT_USAGE
 from shoal_broker import Broker
 from tests.browser import Browser, started_browser
-from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -103,18 +100,3 @@ def cells(browser: Browser, table: str, column: int) -> list[str]:
             f"{table} tbody td:nth-child({column})",
         )
     )
-
-
-@pytest.mark.parametrize("option", ["--ui", "--report"])
-def test_unusable_page_or_report_is_refused_at_the_start(
-    option: str, command: list[str], tmp_path: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        values = {
-            "--ui": f"127.0.0.1:{taken.getsockname()[1]}",
-            "--report": str(tmp_path / "nowhere" / "report.html"),
-        }
-        run = shoal("mirror", *command, "--once", option, values[option], state=tmp_path)
-    assert run.returncode == EXIT_USAGE
-    assert f"{option} {values[option]}: " in run.stderr
-    assert "Traceback" not in run.stderr

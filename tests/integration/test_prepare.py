@@ -1,7 +1,6 @@
-"""Preparing a mirror between real clusters: its topics and its messages."""
+"""Topics that a mirror creates at a real cluster."""
 
-from dataclasses import replace
-from typing import Any
+from __future__ import annotations
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
@@ -13,84 +12,58 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.changes import Prepared
 from shoal.mirroring.prepare.create import prepare
-from shoal.topic_partition import TopicPartition
+
+#: Those that a mirror gives a copy whose source has none of its own.
+OF_EACH = {"compression.type": "producer", "retention.bytes": "-1", "retention.ms": "-1"}
 
 
-class Sides:
-    """Both clusters, as shoal and other projects' clients see them."""
-
-    def __init__(self, source: KafkaCluster, destination: KafkaCluster) -> None:
-        self.source = source
-        self.destination = destination
-
-    def prepare(self, topics: str, rename: str | None = None, **changes: Any) -> Prepared:
-        options = self._options(topics, rename, **changes)
-        with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            prepared = prepare(options, source, destination)
-            for topic in prepared.topics.values():
-                for number in range(topic.partitions):
-                    assert destination.partition(TopicPartition(topic.destination, number)).leader >= 0
-            return prepared
-
-    def _options(self, topics: str, rename: str | None, **changes: Any) -> MirrorOptions:
-        options = MirrorOptions(
-            config_of("source", self.source),
-            config_of("destination", self.destination),
-            TopicSelection(topics, rename=rename),
-        )
-        return replace(options, **changes)
-
-
-def config_of(name: str, cluster: KafkaCluster) -> ClientConfig:
-    config, _ = ClientConfig.from_properties(name, {"bootstrap.servers": cluster.bootstrap})
-    return config
-
-
-def configs_set_on(cluster: KafkaCluster, topic: str) -> dict[str, str]:
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    entries = admin.describe_configs([resource])[resource].result()
-    dynamic_topic_config = 1
-    return {name: entry.value for name, entry in entries.items() if entry.source == dynamic_topic_config}
-
-
-@pytest.fixture
-def sides(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) -> Sides:
-    return Sides(source_cluster, destination_cluster)
-
-
-def test_missing_topic_is_created_like_the_source(sides: Sides, topic: str) -> None:
-    create_topic(
-        sides.source.bootstrap,
-        topic,
-        partitions=3,
-        config={
-            "segment.ms": "3600000",
-            "max.message.bytes": "2000000",
-            "message.timestamp.type": "LogAppendTime",
-        },
+def prepared(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Prepared:
+    left, right = (
+        ClientConfig.from_properties(name, {"bootstrap.servers": cluster.bootstrap})[0]
+        for name, cluster in (("source", source), ("destination", destination))
     )
-    prepared = sides.prepare(topic)
-    found = prepared.topics[topic]
-    assert (list(prepared.topics), found.destination, found.partitions) == ([topic], topic, 3)
-    assert found.created
-    assert prepared.group == f"shoal.{sides.source.cluster_id}.{sides.destination.cluster_id}"
-    assert prepared.producer_id_expiration_ms == 86_400_000
-    assert configs_set_on(sides.destination, topic) == {
-        "compression.type": "producer",
-        "cleanup.policy": "delete",
-        "max.message.bytes": "2000000",
-        "message.timestamp.after.max.ms": "3600000",
-        "retention.bytes": "-1",
-        "retention.ms": "-1",  # the rig's brokers' default
-        "segment.ms": "3600000",
-    }
-    assert prepared.warnings == ()
+    with Cluster(left) as read, Cluster(right) as written:
+        return prepare(MirrorOptions(left, right, TopicSelection(topic)), read, written)
 
 
-def test_topic_without_a_cleanup_policy_is_created_without_one(sides: Sides, topic: str) -> None:
-    """Since Kafka 4.2, an empty policy keeps records for ever."""
-    create_topic(sides.source.bootstrap, topic, config={"cleanup.policy": ""})
-    assert sides.prepare(topic).warnings == ()
-    assert configs_set_on(sides.destination, topic)["cleanup.policy"] == ""
-    assert sides.prepare(topic).warnings == ()
+@pytest.mark.parametrize(
+    ("source_config", "copy_config"),
+    [
+        (
+            {
+                "segment.ms": "3600000",
+                "max.message.bytes": "2000000",
+                "message.timestamp.type": "LogAppendTime",
+            },
+            {
+                "cleanup.policy": "delete",
+                "max.message.bytes": "2000000",
+                "message.timestamp.after.max.ms": "3600000",
+                "segment.ms": "3600000",
+            },
+        ),
+        # Since Kafka 4.2, an empty policy keeps records for ever.
+        ({"cleanup.policy": ""}, {"cleanup.policy": ""}),
+    ],
+    ids=["settings", "no policy"],
+)
+def test_missing_topic_is_created_like_the_source(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    topic: str,
+    source_config: dict[str, str],
+    copy_config: dict[str, str],
+) -> None:
+    create_topic(source_cluster.bootstrap, topic, partitions=3, config=source_config)
+    for is_created in (True, False):
+        found = prepared(source_cluster, destination_cluster, topic)
+        assert (found.topics[topic].partitions, found.topics[topic].created) == (3, is_created)
+        assert found.warnings == ()
+    assert found.group == f"shoal.{source_cluster.cluster_id}.{destination_cluster.cluster_id}"
+    assert found.producer_id_expiration_ms == 86_400_000
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": destination_cluster.bootstrap})
+    entries = admin.describe_configs([resource])[resource].result()
+    set_on_topic = {name: entry.value for name, entry in entries.items() if entry.source == 1}
+    # The rig's brokers keep all records by default.
+    assert set_on_topic == {**OF_EACH, **copy_config}

@@ -1,8 +1,4 @@
-"""Real unclean leader elections: the destination's lost tail is mirrored again; the source's is detected.
-
-Workers without Spark, from one topic of a cluster to another: only its brokers matter. The command does what
-a worker does not: it plans the ranges.
-"""
+"""Real unclean leader elections: the destination's lost tail is mirrored again; the source's is detected."""
 
 from __future__ import annotations
 
@@ -23,17 +19,7 @@ from rig.made_records import random_records
 from rig.read import read_topic
 from rig.record import Record
 from rig.wait import wait_until
-from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig
-from shoal.client.offsets import LATEST, list_offsets
-from shoal.mirroring.model.copy_options import CopySettings
-from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.ranges import CopyRange
-from shoal.net.address import parse_bootstrap
-from shoal.topic_partition import TopicPartition
-from tests.copying import TaskResult, run_copy_task
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -91,33 +77,22 @@ class Fragile:
         await_leaders(self._cluster.bootstrap, self.name)
 
 
-def settings(cluster: KafkaCluster, group: str, *continue_after: IncidentKind) -> CopySettings:
-    servers = tuple(parse_bootstrap(cluster.bootstrap))
-    return CopySettings(
-        ClientConfig("source", servers),
-        ClientConfig("destination", servers),
-        group,
-        "rules",
-        continue_after=frozenset(continue_after),
-    )
+class Mirror:
+    """``shoal mirror --once`` of a topic to another of the same cluster: only its brokers matter."""
 
+    def __init__(self, cluster: KafkaCluster, source: str, destination: str, state: Path) -> None:
+        servers = "--from", cluster.bootstrap, "--to", cluster.bootstrap
+        names = "--topics", source, "--rename", f"{re.escape(source)}={destination}"
+        self._command = "mirror", *servers, *names, "--group", f"group of {source}", "--once", "--json"
+        self._partition = f"{source}-0"
+        self._state = state
 
-def mirror(copy: CopySettings, source: str, destination: str) -> tuple[TaskResult, list[list[Any]]]:
-    """Copy up to the end; return the result, and each incident: kind, lost, and whether it continued."""
-    key = TopicPartition(source, 0)
-    with Cluster(copy.source) as cluster:
-        cluster.refresh([source])
-        end = list_offsets(cluster, {key: LATEST})[key]
-    assert isinstance(end, int)
-    control = Watched()
-    result = run_copy_task([CopyRange(source, 0, destination, 0, end)], copy, control)
-    found = [
-        [kind, lost, continued]
-        for report in control.reports
-        for partition in report["partitions"]
-        for kind, _, lost, continued in partition["incidents"]
-    ]
-    return result, found
+    def run(self, *options: str) -> tuple[int, list[tuple[str, bool]], str]:
+        """Return the exit code, the kinds of incidents and whether each continued, and why it stopped."""
+        ended = shoal(*self._command, *options, state=self._state)
+        summary: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+        incidents = [(each["kind"], each["continued"]) for each in summary["incidents"]]
+        return ended.returncode, incidents, summary["stopped"].get(self._partition, "")
 
 
 def load(cluster: KafkaCluster, topic: str, seed: int) -> list[Record]:
@@ -134,55 +109,51 @@ def values(records: list[Record]) -> list[bytes | None]:
 
 
 def test_records_lost_in_an_unclean_destination_election_are_mirrored_again(
-    cluster: KafkaCluster, topic: str
+    cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     source, destination = f"{topic}-from", Fragile(cluster, f"{topic}-to")
     create_topic(cluster.bootstrap, source, replication_factor=3, config={"retention.ms": "-1"})
-    group = f"group of {topic}"
-    kept = load(cluster, source, 0)
-    assert mirror(settings(cluster, group), source, destination.name)[0].complete
+    mirror = Mirror(cluster, source, destination.name, tmp_path)
 
+    def copied() -> list[bytes | None]:
+        return values(read_topic(cluster.bootstrap, destination.name)[0])
+
+    kept = load(cluster, source, 0)
+    assert mirror.run() == (0, [], "")
     destination.follower_falls_behind()
     lost = load(cluster, source, 1)
-    assert mirror(settings(cluster, group), source, destination.name)[0].complete
-    assert values(read_topic(cluster.bootstrap, destination.name)[0]) == values(kept + lost)
+    assert mirror.run() == (0, [], "")
+    assert copied() == values(kept + lost)
     destination.follower_takes_over()
-    assert values(read_topic(cluster.bootstrap, destination.name)[0]) == values(kept)
+    assert copied() == values(kept)
 
     new = load(cluster, source, 2)
-    result, incidents = mirror(settings(cluster, group), source, destination.name)
-    assert incidents == [["destination-loss", 0, False]]
-    assert re.search(r"destination.*unclean", result.stopped[0].reason)
-    assert "--continue-after destination-loss" in result.stopped[0].reason
-
-    going_on = settings(cluster, group, IncidentKind.DESTINATION_LOSS)
-    result, incidents = mirror(going_on, source, destination.name)
-    assert (result.stopped, incidents) == ((), [["destination-loss", 0, True]])
-    assert values(read_topic(cluster.bootstrap, destination.name)[0]) == values(kept + lost + new)
-    assert mirror(settings(cluster, group), source, destination.name) == (TaskResult((), complete=True), [])
+    code, incidents, reason = mirror.run()
+    assert (code, incidents) == (1, [("destination-loss", False)])
+    assert re.search(r"destination.*unclean", reason)
+    assert "--continue-after destination-loss" in reason
+    after = "--continue-after", "destination-loss"
+    assert mirror.run(*after) == (4, [("destination-loss", True)], "")
+    assert copied() == values(kept + lost + new)
+    assert mirror.run() == (0, [], "")
 
 
 def test_once_stops_if_an_unclean_election_left_other_records_up_to_the_same_offset(
     cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     source = Fragile(cluster, f"{topic}-from")
-    servers = "--from", cluster.bootstrap, "--to", cluster.bootstrap
-    names = "--topics", source.name, "--rename", f"{re.escape(source.name)}={topic}-to"
-    command = "mirror", *servers, *names, "--group", f"group of {topic}", "--once", "--json"
+    mirror = Mirror(cluster, source.name, f"{topic}-to", tmp_path)
     kept = load(cluster, source.name, 0)
     source.follower_falls_behind()
     lost = load(cluster, source.name, 1)
-    assert shoal(*command, state=tmp_path).returncode == 0
+    assert mirror.run() == (0, [], "")
     source.follower_takes_over()
     new = load(cluster, source.name, 2)
     assert len(new) == len(lost)
     assert values(read_topic(cluster.bootstrap, source.name)[0]) == values(kept + new)
 
-    ended = shoal(*command, state=tmp_path)
-    summary = json.loads(ended.stdout.splitlines()[-1])
-    assert ended.returncode == 1
-    assert [(each["kind"], each["continued"]) for each in summary["incidents"]] == [("source-reset", False)]
-    assert f"only before offset {len(kept)}" in summary["stopped"][f"{source.name}-0"]
-
-    assert shoal(*command, "--continue-after", "source-reset", state=tmp_path).returncode == 4
+    code, incidents, reason = mirror.run()
+    assert (code, incidents) == (1, [("source-reset", False)])
+    assert f"only before offset {len(kept)}" in reason
+    assert mirror.run("--continue-after", "source-reset") == (4, [("source-reset", True)], "")
     assert values(read_topic(cluster.bootstrap, f"{topic}-to")[0]) == values(kept + lost + new)
