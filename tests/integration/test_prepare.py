@@ -14,7 +14,13 @@ from shoal.mirroring.prepare.changes import Prepared
 from shoal.mirroring.prepare.create import prepare
 
 #: Those that a mirror gives a copy whose source has none of its own.
-OF_EACH = {"compression.type": "producer", "retention.bytes": "-1", "retention.ms": "-1"}
+OF_EACH = {
+    "compression.type": "producer",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
 
 
 def prepared(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Prepared:
@@ -38,7 +44,6 @@ def prepared(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Pre
             {
                 "cleanup.policy": "delete",
                 "max.message.bytes": "2000000",
-                "message.timestamp.after.max.ms": "3600000",
                 "segment.ms": "3600000",
             },
         ),
