@@ -102,7 +102,6 @@ class Timing:
         report_interval_s: The time between two reports of a task while something is copied.
         quiet_report_interval_s: The time between two reports if nothing was fetched.
         small_batches_s: A worker looks so long at what it sends before it finds that requests limit it.
-        adopt_look_s: How often a comparison of a copy that waits for a broker looks whether it has to end.
         write_patience_s: The time for brokers to name a partition's leader, or to answer about a producer,
             before rows of a data frame are written.
         gap_patience_timeouts: The number of request timeouts after which a range with an end waits no longer
@@ -180,7 +179,6 @@ class Timing:
     report_interval_s: float = 0.5
     quiet_report_interval_s: float = 2.0
     small_batches_s: float = 10.0
-    adopt_look_s: float = 0.25
     write_patience_s: float = 60.0
     gap_patience_timeouts: int = 10
     most_between_answers_s: float = 60.0

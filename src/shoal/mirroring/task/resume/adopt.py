@@ -32,7 +32,6 @@ from ....client.offsets import LATEST, log_end_offsets
 from ....client.scan import read_batches, read_decided
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
-from ....timing import Timing
 from ....verify import DEFAULT_PATIENCE_S, Alignment, OffsetRange, Outcome, PartitionReport
 from ....verify.partition import Assignment, PartitionComparison
 from ....verify.plan import PartitionPlan
@@ -46,6 +45,9 @@ from .begin import first_position
 from .logs import PartitionLogs, offset_at
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
+
+#: A comparison that waits for a broker looks so often whether its task has to end, and asks again.
+_LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +93,18 @@ def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosit
 
 
 class _End(threading.Event):
-    """The end of a comparison, which is looked for before each answer and within each pause."""
+    """The end of a comparison, which is looked for before each answer, and within each pause."""
 
-    def __init__(self, look: Callable[[], bool], timing: Timing) -> None:
+    def __init__(self, look: Callable[[], bool]) -> None:
         super().__init__()
-        self._look, self._timing = look, timing
+        self._look = look
 
     def is_set(self) -> bool:
         return self._look()
 
     def wait(self, timeout: float | None = None) -> bool:
-        ends_at = time.monotonic() + (timeout or 0.0)
-        while not (is_set := self.is_set()) and time.monotonic() < ends_at:
-            time.sleep(self._timing.adopt_look_s)
-        return is_set
+        time.sleep(min(timeout or 0.0, _LOOK_S))
+        return self.is_set()
 
 
 class _Adoption:
@@ -197,7 +197,7 @@ class _Adoption:
             ),
             options=self._clusters.settings,
             patience_s=DEFAULT_PATIENCE_S,
-            stop=_End(lambda: self._has_ended(comparison.fraction), self._clusters.settings.timing),
+            stop=_End(lambda: self._has_ended(comparison.fraction)),
             # As consumers read the destination if they leave aborted transactions out.
             # A copy is taken over only if both sides have every record.
             explains_compaction=False,

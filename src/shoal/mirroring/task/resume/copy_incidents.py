@@ -124,18 +124,13 @@ def _another_copy(logs: PartitionLogs, position: MirrorPosition) -> Incident:
         # A request that lists topics by name may land in the topic that was created meanwhile. To mirror
         # again what lies before its records would repeat them, and the broker takes no sequence but the next.
         late = None if logs.clusters.settings.allows_other_writers else _our_end(logs, position, 0)
-        if late is not None and late.destination_offset:
-            begun = OffsetMap.begun_at(first.source, logs.start, is_whole=False)
-            ours = (each for each in logs.headers(logs.start) if _is_by_us(position, each))
-            landed = sum(each.last_offset_delta + 1 for each in ours)
-            lost = max(0, max(late.destination_offset, first.destination) - landed)
-            found = _behind(logs, position, late, IncidentKind.DESTINATION_LOSS, begun)._replace(lost=lost)
-        else:
-            begun = OffsetMap.begun_at(first.source, end, is_whole=end == 0)
-            identity = replace(position.identity, base=0)
-            anew = continued(logs, position, first.source, begun, identity=identity)
-            found = Continued(anew, first.destination)
-        return found._replace(position=replace(found.position, destination_topic_id=now, before_cut=None))
+        if late is not None and not late.destination_offset:
+            late = None
+        begun = OffsetMap.begun_at(first.source, logs.start, is_whole=end == 0)
+        ours = late or _OurEnd(0, end % SEQUENCES)
+        found = _behind(logs, position, ours, IncidentKind.DESTINATION_LOSS, begun)
+        anew = replace(found.position, destination_topic_id=now, before_cut=None)
+        return Continued(anew, found.lost if late else first.destination)
 
     # All of the former topic is gone, however long the new one is.
     return replace(_loss(logs, position, reason, again), unmirrored_from=first.source)
