@@ -480,6 +480,8 @@ class TaskWorld:
     def _check_incident(self, number: int, kind: IncidentKind, reason: str, lost: int | None) -> None:
         """Compare what an incident says with its own offsets, and with how long the logs ever were."""
         where = f"partition {number}: {kind.value} lost {lost}"
+        if not self.brokers.settings.continues_after(kind):
+            self.problems.append(f"{where}, and no policy lets a partition continue behind it: {reason}")
         longest = max(self._longest[number], self.copy_log(number).log_end_offset)
         if kind is IncidentKind.DESTINATION_LOSS:
             ends = re.search(r" ends at offset (\d+)", reason)
