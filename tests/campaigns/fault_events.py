@@ -286,14 +286,22 @@ def _without_records(response: Any) -> Any:
 
 @happens(Family.FAULTS, stops=["the answer does not speak of it"])
 def answers_lack_their_partitions(world: TaskWorld, dice: random.Random) -> None:
-    """A broker answers a question that a task asks when it begins, and leaves its partitions out."""
+    """A broker answers a question of a task, or takes its batches, and speaks of other partitions."""
     node = world.a_node()
-    api = dice.choice([ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
-    answers(node, api, _without_topics, dice.randint(1, 2))
+    api = dice.choice([ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.PRODUCE])
+    change = _about_others if api is ApiKey.PRODUCE else _without_topics
+    answers(node, api, change, dice.randint(1, 2))
 
 
 def _without_topics(response: Any) -> Any:
     response.topics.clear()
+    return response
+
+
+def _about_others(response: Any) -> Any:
+    for topic in response.responses:
+        for each in topic.partition_responses:
+            each.index += 1_000
     return response
 
 
