@@ -139,6 +139,12 @@ def test_nothing_is_said_about_records_behind_an_end_near_that_of_the_log(
     assert whole.not_mirrored or whole.differences
 
 
+def test_copy_that_ends_before_the_end_of_the_range_lags(brokers: TwoBrokers, history: History) -> None:
+    load(brokers, history, items(6_000), items(4_000))
+    report = partition(brokers, extent=Extent(until=Until(offset=5_000)))
+    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 4_000, (4_000, 5_000))
+
+
 def test_time_after_the_last_record_compares_nothing(brokers: TwoBrokers, history: History) -> None:
     load(brokers, history, items(2_500), items(2_500))
     report = partition(brokers, extent=Extent(since_ms=NOW_MS + 8_000_000))
