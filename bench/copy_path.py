@@ -53,9 +53,9 @@ _WAYS = (
     _Way("TLS at the destination", _B16, 2000, _PLAIN, "destination"),
     _Way("TLS at both ends", _B16, 2000, _PLAIN, "both"),
     _Way("committed transactions", _TRANSACTIONS, 2000, _PLAIN),
-    _Way(_ONE_RECORD, _UNCOMPRESSED, 300),
-    _Way("one record, --rebatch 64k", _UNCOMPRESSED, 300, _ONE_RECORD, options=("--rebatch", "64k")),
-    _Way("one record, --rebatch 64k:lz4", _UNCOMPRESSED, 300, _ONE_RECORD, options=("--rebatch", "64k:lz4")),
+    _Way(_ONE_RECORD, _UNCOMPRESSED, 1500),
+    _Way("one record, --rebatch 64k", _UNCOMPRESSED, 1500, _ONE_RECORD, options=("--rebatch", "64k")),
+    _Way("one record, --rebatch 64k:lz4", _UNCOMPRESSED, 1500, _ONE_RECORD, options=("--rebatch", "64k:lz4")),
 )
 
 
@@ -123,4 +123,4 @@ def _figures(
     return figures
 
 
-COPY_PATH = Row("copy_path", "TLS at one end and at both, transactions, and --rebatch, as ratios", 15, _run)
+COPY_PATH = Row("copy_path", "TLS at one end and at both, transactions, and --rebatch, as ratios", 20, _run)
