@@ -10,6 +10,7 @@ import pytest
 
 from shoal.client.config import IsolationLevel
 from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.mirroring.control import WorkerControl
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
@@ -100,3 +101,14 @@ def test_commits_before_gaps_follow_at_their_interval(brokers: TwoBrokers) -> No
             commits.plan([each])
         assert time.monotonic() - began_at >= 0.5
         assert all(each.progress.is_planned(0) for each in copies)
+
+
+def test_commit_that_the_coordinator_may_have_appended_is_waited_for_by_a_generation(
+    brokers: TwoBrokers,
+) -> None:
+    control, copy = Watched(), copy_of(brokers)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    with commits_of(brokers, control) as commits:
+        queue_behind_a_gap(copy)
+        commits.plan([copy])
+    assert (control.generation, copy.state.is_aligned) == (1, False)

@@ -321,7 +321,8 @@ class Commits:
         try:
             return self._keep(positions, outcome.result())
         except ShoalError as error:
-            if not isinstance(error, BrokerError | Stopped):
+            code = error.code if isinstance(error, BrokerError) else None
+            if not isinstance(error, Stopped) and (code is None or code in _PERHAPS_COMMITTED):
                 self._doubt(positions)
             for copy in positions:
                 copy.commit_waits_for = str(error)
@@ -339,12 +340,10 @@ class Commits:
                 copy.keep_commit(position)
                 continue
             code = error.code if isinstance(error, BrokerError) else None
-            if code in _PERHAPS_COMMITTED:
-                self._doubt({copy: position})
-            elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_last:
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_last:
                 copy.lose_source()
                 continue
-            elif code is ErrorCode.OFFSET_METADATA_TOO_LARGE and len(position.plan) > 1:
+            if code is ErrorCode.OFFSET_METADATA_TOO_LARGE and len(position.plan) > 1:
                 copy.progress.plan_less()
                 copy.refetch()
                 error = Disconnected(self._settings.source.servers, f"fewer runs fit into a commit: {error}")
