@@ -81,28 +81,21 @@ def test_certificate_has_its_subject_as_java_writes_it() -> None:
     certificate = with_certificate(
         [(NameOID.COUNTRY_NAME, "DE")],
         [(NameOID.ORGANIZATION_NAME, 'Ex, "L" <td>; a\\b')],
-        [(NameOID.ORGANIZATIONAL_UNIT_NAME, "data  two ü")],
+        [(NameOID.ORGANIZATIONAL_UNIT_NAME, "d#ta  two ü")],
         [(NameOID.DOMAIN_COMPONENT, "example"), (NameOID.USER_ID, "u")],
-        [(NameOID.STREET_ADDRESS, "s")],
-        [(NameOID.COMMON_NAME, "1 mir+ror")],
+        [(NameOID.STREET_ADDRESS, "  s")],
+        [(NameOID.COMMON_NAME, "#1 = mir+ror ")],
     )
     # Recorded from getSubjectX500Principal().getName() of OpenJDK 17.
     assert principal_of(certificate) == (
-        r"User:CN=1 mir\+ror,STREET=s,UID=u+DC=example,OU=data  two ü,O=Ex\, \"L\" \<td\>\; a\\b,C=DE"
+        r"User:CN=\#1 \= mir\+ror\ ,STREET=\ \ s,UID=u+DC=example,OU=d\#ta  two ü,"
+        r"O=Ex\, \"L\" \<td\>\; a\\b,C=DE"
     )
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        (NameOID.EMAIL_ADDRESS, "a@example.com"),  # RFC 2253 does not name it
-        *((NameOID.ORGANIZATION_NAME, value) for value in ("a=b", "#1", " x", "x ")),  # escaped otherwise
-    ],
-)
-def test_certificate_that_java_may_write_otherwise_has_an_unknown_principal(
-    part: tuple[x509.ObjectIdentifier, str],
-) -> None:
-    assert principal_of(with_certificate([(NameOID.COMMON_NAME, "mirror")], [part])) is None
+def test_certificate_with_a_type_that_rfc_2253_does_not_name_has_an_unknown_principal() -> None:
+    mail = with_certificate([(NameOID.COMMON_NAME, "mirror")], [(NameOID.EMAIL_ADDRESS, "a@example.com")])
+    assert principal_of(mail) is None
 
 
 @pytest.mark.parametrize("security", [Security(), Security(tls=TlsSettings())])
@@ -113,7 +106,4 @@ def test_client_without_login_or_certificate_has_no_principal(security: Security
 
 def test_sasl_login_wins_over_the_certificate_of_its_connection() -> None:
     security = with_certificate([(NameOID.COMMON_NAME, "machine")])
-    login = PasswordLogin("PLAIN", "bob", "secret")
-    assert principal_of(replace(security, login=login)) == "User:bob"
-    assert security.is_authenticated
-    assert Security(login=login).is_authenticated
+    assert principal_of(replace(security, login=PasswordLogin("PLAIN", "bob", "secret"))) == "User:bob"

@@ -3,15 +3,14 @@ The name of a client at the brokers, as Kafka's defaults derive it from the clie
 
 A password's user and a token's subject are the name itself. A ticket's principal, and the subject of a
 certificate, become one by rules of the broker (``sasl.kerberos.principal.to.local.rules``,
-``ssl.principal.mapping.rules``); this module follows the rule ``DEFAULT``. Java's ``X500Principal.getName()``
-(RFC 2253) writes most subjects as RFC 4514 does.
+``ssl.principal.mapping.rules``); this module follows the rule ``DEFAULT``. A subject is written as Java's
+``X500Principal.getName()`` writes it (RFC 2253).
 """
 
 from __future__ import annotations
 
-import re
-
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from .login import KerberosLogin, OAuthLogin, PasswordLogin, Security
 from .tickets import held_tickets
@@ -44,8 +43,21 @@ def _of_ticket(login: KerberosLogin) -> str:
     return principal.partition("@")[0].partition("/")[0]
 
 
-#: Java's ``sun.security.x509.AVA`` escapes these in another way than RFC 4514: such a subject is not known.
-_WRITTEN_OTHERWISE = re.compile(r"[=#]|^\s|\s$")
+#: The types that RFC 2253 names. Java writes others as numbers, with the value's encoding in hexadecimal.
+_NAMES = {
+    NameOID.COMMON_NAME: "CN",
+    NameOID.LOCALITY_NAME: "L",
+    NameOID.STATE_OR_PROVINCE_NAME: "ST",
+    NameOID.ORGANIZATION_NAME: "O",
+    NameOID.ORGANIZATIONAL_UNIT_NAME: "OU",
+    NameOID.COUNTRY_NAME: "C",
+    NameOID.STREET_ADDRESS: "STREET",
+    NameOID.DOMAIN_COMPONENT: "DC",
+    NameOID.USER_ID: "UID",
+}
+
+#: The characters that Java's ``sun.security.x509.AVA`` escapes: those of RFC 2253, and ``=`` and ``#``.
+_ESCAPED = ',=+<>#;"\\'
 
 
 def _subject_of(certificates: str) -> str | None:
@@ -56,13 +68,23 @@ def _subject_of(certificates: str) -> str | None:
         certificates: In PEM, the client's own first.
 
     Returns:
-        The subject. None if it is empty, or if Java would write it in another way than RFC 4514: a value, or
-        a type without a name, which Java writes as numbers.
+        The subject; None if a part of it has a type that RFC 2253 does not name, or if it is empty.
 
     """
     subject = x509.load_pem_x509_certificate(certificates.encode()).subject
-    for each in subject:
-        is_named = each.rfc4514_attribute_name.isalpha()
-        if not is_named or _WRITTEN_OTHERWISE.search(str(each.value)):
-            return None
-    return subject.rfc4514_string() or None
+    if any(each.oid not in _NAMES for each in subject):
+        return None
+    parts = ("+".join(map(_pair, part)) for part in reversed(subject.rdns))
+    return ",".join(parts) or None
+
+
+def _pair(attribute: x509.NameAttribute[str | bytes]) -> str:
+    return f"{_NAMES[attribute.oid]}={_escape(str(attribute.value))}"
+
+
+def _escape(value: str) -> str:
+    found = "".join(f"\\{each}" if each in _ESCAPED else each for each in value)
+    inner = found.strip(" ")
+    begin = len(found) - len(found.lstrip(" "))
+    end = len(found) - len(inner) - begin
+    return "\\ " * begin + inner + "\\ " * end

@@ -93,6 +93,7 @@ class PartitionCopy:
         self.counters = Counters.begun()
         self.out_of_range = False
         self.is_slow = False
+        self._doubted_log: tuple[int, int] | None = None
         self.seen_interruptions = 0
         self.commit_waits_for: str | None = None
         self.source_topic_id: uuid.UUID | None = None
@@ -176,11 +177,17 @@ class PartitionCopy:
         self.source_topic_id = source_topic_id
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = self.is_slow = False
+        self._doubted_log = None
         self._accepted = None  # later incidents stop the partition again
         self._reported.clear()  # and are reported again
         self.state.become(PartitionState.COPYING)
         self.intake.rewind()
         self._end_if_done()
+
+    def is_log_as_doubted(self, log: tuple[int, int]) -> bool:
+        """Keep the ends of a log that seemed to change; return whether they were the same last time."""
+        is_same, self._doubted_log = self._doubted_log == log, log
+        return is_same
 
     def end_at(self, offset: int | None) -> None:
         """Let the range end at another offset, if one is given, before the partition is aligned."""

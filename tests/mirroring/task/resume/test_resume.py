@@ -29,6 +29,7 @@ from tests.two_brokers import (
     lagging,
     lose_tail,
     may_compact,
+    refuses_offsets,
     wait_until,
 )
 
@@ -212,3 +213,15 @@ def test_gap_behind_an_election_is_not_taken_for_a_lost_tail(brokers: TwoBrokers
     result = brokers.run()
     assert (result.complete, result.stopped) == (True, ())
     assert brokers.copied() == history.committed
+
+
+def test_copy_whose_leader_refuses_offsets_of_its_own_log_stops(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(5)
+    brokers.run()
+    history.plain(1)
+    refuses_offsets(brokers.destination, times=1_000)
+    (stopped,) = brokers.start().result().stopped
+    assert all(each in stopped.reason for each in ("from offset 0", "5"))
+    assert brokers.copied() == history.committed[:5]

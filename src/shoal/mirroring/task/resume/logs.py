@@ -14,7 +14,7 @@ from ....client.metadata import Metadata
 from ....client.offsets import LATEST, answered, epoch_end_offsets, list_offsets, log_end_offsets
 from ....client.scan import read_batches
 from ....error_codes import ErrorCode
-from ....errors import BrokerError
+from ....errors import BrokerError, PartitionStopped, ShoalError
 from ....records import BatchHeader
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
@@ -152,13 +152,20 @@ class PartitionLogs:
             raise self.changed()
         return last
 
-    def changed(self) -> BrokerError:
-        """Return the retriable error that the destination's log is not the one whose end was asked for."""
+    def changed(self) -> ShoalError:
+        """
+        Return the retriable error that the destination's log is not the one whose end was asked for.
+
+        If its start and end were the same the last time, nothing changed, and the partition stops.
+        """
+        if not self.copy.is_log_as_doubted((self.start, self.end)):
+            return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self.name, "its log changed meanwhile")
         reason = (
-            f"the broker does not send the log from offset {self.start} to {self.end} that it has just "
-            "reported. If that lasts, the broker's log has the reason"
+            f"{self.name}: what the broker sends is not the log from offset {self.start} to "
+            f"{self.end} that it reports, twice in a row. Look for the reason in the broker's log, or "
+            "mirror the partition with a new group into an empty topic"
         )
-        return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self.name, reason)
+        return PartitionStopped(*self.copy.source, self.copy.next_offset, reason)
 
 
 def present_end(source: Cluster, partition: TopicPartition) -> int:
