@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
@@ -15,6 +17,7 @@ from tests.two_brokers import (
     History,
     TwoBrokers,
     Watched,
+    batches_of,
     lose_tail,
 )
 
@@ -83,6 +86,20 @@ def test_lost_tail_with_other_writers_is_copied_again(
     assert [f"copies source offsets {again_from} to 14 again" in each for each in reasons] == [True]
     assert brokers.destination.log("topic").log_end_offset == 11
     assert brokers.copied() == copied
+
+
+def test_late_requests_in_a_cut_copy_are_not_at_their_places(brokers: TwoBrokers, history: History) -> None:
+    """An older copy of the broker's disk was put back, and then the mirror's last requests arrived."""
+    history.plain(*[1] * 6)
+    run(brokers)
+    late = [bytes(each.view) for each in batches_of(brokers.destination.log("topic"))[4:]]
+    after = lose_tail(brokers.destination, "topic", 2, election=False)
+    kept = after.log_end_offset
+    for base_offset, each in enumerate(late, kept):
+        after.store(memoryview(struct.pack(">q", base_offset) + each[8:]))
+    run(brokers)
+    assert milestones(brokers) == [(0, 0, KNOWN), (kept, kept, KNOWN), (6, kept + 2, BROKEN)]
+    assert brokers.position().offsets.to_destination(kept + 1) == (kept, Exactness.AT_LEAST)
 
 
 def test_map_too_long_for_the_source_s_limit_is_thinned(brokers: TwoBrokers, history: History) -> None:

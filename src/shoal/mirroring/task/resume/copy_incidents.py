@@ -271,7 +271,7 @@ def _behind(
     landed = min(
         max(position.destination_offset, logs.copy.landed_offset), max(ends, position.destination_offset)
     )
-    kept = kept or position.at(landed).offsets.cut(there.source, min(ends, logs.end))
+    kept = kept or position.at(landed).offsets.cut(there.source, min(ends, _in_place_to(logs, position)))
     anew = continued(
         logs,
         position,
@@ -282,6 +282,15 @@ def _behind(
     )
     begun_at = position.offsets.milestones[0].destination
     return Continued(anew, max(0, max(ends, begun_at) - logs.end))
+
+
+def _in_place_to(logs: PartitionLogs, position: MirrorPosition) -> int:
+    """Return the offset from which on our own late requests have landed before their places; else the end."""
+    end, header = logs.end, logs.last_batch
+    while header is not None and _is_by_us(position, header) and not _is_ours(position, header):
+        end = header.base_offset
+        header = logs.header_at(end - 1) if end > max(logs.start, position.begin) else None
+    return end
 
 
 def _looked_up(logs: PartitionLogs, position: MirrorPosition, destination_offset: int) -> Run:
