@@ -17,8 +17,8 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
 	@echo 'make setup      the environment in .venv for a first change, which CONTRIBUTING.md explains'
-	@echo 'make test       6 minutes: checks, and all tests that start nothing but Python'
-	@echo 'make test-clusters  15 minutes: those on real Kafka and Spark'
+	@echo 'make test       5 minutes: checks, and all tests that start nothing but Python'
+	@echo 'make test-clusters  10 minutes: those on real Kafka and Spark'
 	@echo 'make test-night  hours: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
 	@echo 'make coverage   both, and which lines and branches it has run, for twice the CPU'
 	@echo 'make native     the inner loops in Rust, compiled by cargo into src/shoal, and tested; demo does not need them'
