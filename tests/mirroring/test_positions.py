@@ -10,6 +10,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
+from shoal.errors import Disconnected
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.positions import GroupPositions
@@ -72,3 +73,14 @@ def test_shortened_position_stays_beyond_the_retention_of_the_broker(
     assert GroupPositions(cluster, "mirror", MemberId).commit({MIRRORED: POSITION}) == {}
     pass_days(broker, 8, monkeypatch)
     assert fetch_offsets(cluster, "mirror", None).keys() == {MIRRORED}
+
+
+def test_commit_whose_second_request_is_refused_has_an_unknown_outcome(
+    broker: Broker, cluster: Cluster
+) -> None:
+    """The first request has committed the other positions."""
+    broker.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.OFFSET_METADATA_TOO_LARGE, partition=0, times=1)
+    broker.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.ILLEGAL_GENERATION, times=1)
+    with pytest.raises(Disconnected):
+        GroupPositions(cluster, "mirror", MemberId).commit({MIRRORED: POSITION, MARKED: POSITION})
+    assert fetch_offsets(cluster, "mirror", None).keys() == {MARKED}

@@ -10,7 +10,7 @@ from ..client.cluster import Cluster
 from ..client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from ..client.coordinator import MemberId
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, ShoalError
+from ..errors import BrokerError, Disconnected, ShoalError
 from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .model.position import MirrorPosition
@@ -134,6 +134,7 @@ class GroupPositions:
             The partitions whose position was refused, with the error.
 
         Raises:
+            Disconnected: Some are committed, and it is unknown which.
             ShoalError: No position can be committed.
 
         """
@@ -146,7 +147,10 @@ class GroupPositions:
             if error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
         }
         if shorter:
-            again = self._commit(shorter)
+            try:
+                again = self._commit(shorter)
+            except BrokerError as error:
+                raise Disconnected(self._cluster.config.servers, str(error)) from error
             refused = {each: error for each, error in refused.items() if each not in shorter} | again
         return refused
 
