@@ -11,7 +11,7 @@ from ..errors import Disconnected, ProtocolError, ShoalError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from ..topic_partition import TopicPartition
-from .cluster import Cluster
+from .cluster import Cluster, is_transient
 from .connection import Connection
 from .coordinator import COORDINATOR_MOVED, ask_coordinator, raise_for_group
 
@@ -105,6 +105,11 @@ class GroupListing:
 
     groups: Mapping[str, ListedGroup]
     failures: Mapping[int, ShoalError]
+
+    @property
+    def may_list_more(self) -> bool:
+        """Whether a broker failed for a reason that may pass: its coordinator loads, or does not answer."""
+        return any(is_transient(each) for each in self.failures.values())
 
 
 def list_groups(cluster: Cluster, *, with_states: bool = False) -> GroupListing:

@@ -78,7 +78,8 @@ class GroupArchive:
         if groups != self._archived:
             write_groups(store, groups, now_ms())
             self._archived = groups
-        return GroupsReport(Direction.FORWARD, reports, read.warnings, time.monotonic() - started)
+        elapsed_s = time.monotonic() - started
+        return GroupsReport(Direction.FORWARD, reports, read.warnings, elapsed_s, read.may_list_more)
 
     def _offsets(self, report: GroupReport) -> Mapping[TopicPartition, int]:
         """Return the offsets to archive of a group."""

@@ -185,7 +185,8 @@ class GroupSync:
         }
         warnings = [*read.warnings, *warnings_of(self._written, other)]
         in_order = [reports[each.here.name] for each in groups]
-        return GroupsReport(self._direction, in_order, warnings, time.monotonic() - started)
+        may_list_more = read.may_list_more or other.may_list_more
+        return GroupsReport(self._direction, in_order, warnings, time.monotonic() - started, may_list_more)
 
     def _commit(
         self,

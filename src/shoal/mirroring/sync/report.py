@@ -174,6 +174,7 @@ class GroupsReport:
         groups: The selected groups, by name.
         warnings: Sentences about groups that the round could not see.
         elapsed_s: How long the round took.
+        may_list_more: Whether a broker did not list its groups for a reason that may pass.
 
     """
 
@@ -181,6 +182,7 @@ class GroupsReport:
     groups: Sequence[GroupReport]
     warnings: Sequence[str] = ()
     elapsed_s: float = 0.0
+    may_list_more: bool = False
 
     @property
     def offsets(self) -> Iterator[GroupOffset]:
@@ -201,7 +203,8 @@ class GroupsReport:
     @property
     def may_pass(self) -> bool:
         """Whether a later round may do what this one could not."""
-        return any(each.may_pass for each in self.groups) or any(each.may_pass for each in self.offsets)
+        problems = any(each.may_pass for each in self.groups) or any(each.may_pass for each in self.offsets)
+        return problems or self.may_list_more
 
     def behind(self, before: GroupsReport) -> GroupsReport:
         """Return this round as the last of several, with the commits of those before it."""

@@ -25,12 +25,14 @@ class ReadGroups(NamedTuple):
     Attributes:
         offsets: Their committed offsets; groups whose type commits none have no entry.
         warnings: Sentences about groups that may be missing.
+        may_list_more: Whether another reading may find these.
 
     """
 
     groups: Mapping[str, ListedGroup]
     offsets: Mapping[str, Answer]
     warnings: list[str]
+    may_list_more: bool
 
 
 class SelectedGroups:
@@ -86,7 +88,7 @@ class SelectedGroups:
             for name, each in known.items()
             if name in listed_now or _has_offsets(offsets.get(name))
         }
-        return ReadGroups(self._known, offsets, warnings_of(self._cluster, listed))
+        return ReadGroups(self._known, offsets, warnings_of(self._cluster, listed), listed.may_list_more)
 
     def _partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         names = list(topics)
