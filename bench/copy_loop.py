@@ -10,7 +10,8 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
-from tests.copying import Uncontrolled, run_copy_task
+from tests.world.control import Uncontrolled
+from tests.world.task import run_copy_task
 
 
 def copy_topic(

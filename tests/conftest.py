@@ -17,7 +17,8 @@ from shoal.protocol.apis import ApiKey
 from tests.conformance.servers import add_option as add_server_option
 from tests.snapshots import Texts, add_option, texts_of
 from tests.tiers import OnlyPython, mark_tiers
-from tests.two_brokers import History, TwoBrokers
+from tests.world.clusters import TwoBrokers
+from tests.world.history import History
 
 if TYPE_CHECKING:
     from tests.browser import Browser

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.batches import raw_batch
 from tests.fuzz.damage import mutated
+from tests.world.batches import raw_batch
 
 __all__ = ["INT16", "INT32", "INT64", "batches", "damaged", "record_sets"]
 

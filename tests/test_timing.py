@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.timing import Timing
-from tests.two_brokers import config_of
+from tests.world.clusters import config_of
 
 _NAMES = [each.name for each in fields(Timing)]
 

@@ -12,7 +12,7 @@ from shoal.archive.names import ObjectName
 from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
 from shoal.archive.segment import OpenSegment, SegmentFacts
-from tests import batches
+from tests.world import batches
 
 __all__ = ["TOPIC_ID", "add", "described", "new_archive", "objects_of", "plain", "reader_of"]
 

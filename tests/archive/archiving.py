@@ -17,9 +17,12 @@ from shoal.mirroring.task.archiving import follow_documents
 from shoal.records import split
 from shoal.verify import Outcome, verify
 from shoal_broker.storage.log import Log
-from tests.copying import TaskResult
-from tests.task_driver import Driver, Following
-from tests.two_brokers import Content, TwoBrokers, batches_of, content_of, wait_until
+from tests.world.batches import Content
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of, content_of
+from tests.world.driver import Driver, Following
+from tests.world.task import TaskResult
+from tests.world.waiting import wait_until
 
 __all__ = ["Archiving", "stored"]
 

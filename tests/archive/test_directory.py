@@ -11,8 +11,8 @@ from shoal.archive.description import DamagedObject, NoArchive
 from shoal.archive.directory import Archive
 from shoal.archive.names import UnsafeName
 from shoal.errors import ConfigError, Disconnected
-from tests import batches
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain, reader_of
+from tests.world import batches
 
 
 def test_create_makes_an_archive_once(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from shoal.archive.directory import Archive
 from shoal.archive.names import ObjectName
 from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
-from tests import batches
 from tests.archive.archives import add, new_archive, objects_of, plain, reader_of
+from tests.world import batches
 
 
 def read_all(objects: PartitionObjects, most_bytes: int) -> bytes:

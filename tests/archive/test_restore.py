@@ -26,9 +26,11 @@ from shoal.mirroring.model.window import Until
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.topic_partition import TopicPartition
-from tests import batches
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain
-from tests.two_brokers import Killed, Mortal, TwoBrokers, content_of
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import content_of
+from tests.world.control import Killed, Mortal
 
 ORDERS = TopicPartition("orders", 0)
 

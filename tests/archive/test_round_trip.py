@@ -15,9 +15,9 @@ from shoal.mirroring.model.window import Until
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome
-from tests import batches
 from tests.archive.archiving import Archiving, stored
-from tests.two_brokers import Content
+from tests.world import batches
+from tests.world.batches import Content
 from tests.world.source import SourcePartition
 
 _PARTITION = TopicPartition("topic", 0)

@@ -13,8 +13,8 @@ from shoal.archive.segment import OpenSegment
 from shoal.archive.store import Store
 from shoal.errors import CorruptBatch, StorageFailed
 from shoal.records import Codec
-from tests import batches
 from tests.archive.archives import TOPIC_ID, add, new_archive, objects_of, plain
+from tests.world import batches
 
 
 def files_of(directory: Path) -> dict[str, bytes]:

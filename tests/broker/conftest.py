@@ -11,7 +11,7 @@ import pytest
 from shoal_broker import Broker
 from tests.broker.new_topic import new_topic, topic, unique
 from tests.broker.wire import Wire
-from tests.clocks import Ahead
+from tests.world.clocks import Ahead
 
 __all__ = ["new_topic", "topic", "unique"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.records import Codec
-from tests.batches import batch
+from tests.world.batches import batch
 
 __all__ = ["PRODUCER_ID", "numbered"]
 

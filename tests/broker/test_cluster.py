@@ -10,8 +10,8 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import decode_fetch_response
 from shoal_broker import BrokerCluster
-from tests.batches import batch
 from tests.broker.wire import Wire
+from tests.world.batches import batch
 
 
 @pytest.fixture

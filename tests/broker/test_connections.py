@@ -10,9 +10,9 @@ import pytest
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal_broker import Broker
-from tests.batches import batch
 from tests.broker.wire import Wire
-from tests.two_brokers import wait_until
+from tests.world.batches import batch
+from tests.world.waiting import wait_until
 
 _LONG_MS = 2**31 - 1
 _DESCRIPTORS = Path("/proc/self/fd")

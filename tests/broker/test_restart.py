@@ -12,9 +12,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal_broker import Broker
 from shoal_broker.clock import now_ms
-from tests.batches import TIMESTAMP, batch
 from tests.broker.wire import Wire
-from tests.two_brokers import wait_until
+from tests.world.batches import TIMESTAMP, batch
+from tests.world.waiting import wait_until
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from shoal.records import RecordBatch, read_key_value_headers, read_records
 from shoal_broker.broker import Broker
 from shoal_broker.storage.log import Log
-from tests.two_brokers import batches_of, compacted
+from tests.world.batches import compacted
+from tests.world.contents import batches_of
 from tests.world.source import SourcePartition
 from tests.world.tasks import TOPIC, TaskWorld
 

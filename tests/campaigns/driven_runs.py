@@ -13,9 +13,10 @@ from shoal.errors import Stopped
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.copying import TaskResult
-from tests.task_driver import Driver, Following
-from tests.two_brokers import Held, Killed
+from tests.world.control import Killed
+from tests.world.driver import Driver, Following
+from tests.world.faults import Held
+from tests.world.task import TaskResult
 from tests.world.tasks import TOPIC, TaskWorld
 
 from .events import TaskEnd, runs

@@ -10,8 +10,10 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal_broker.api_error import ApiError
-from tests import batches
-from tests.two_brokers import answers, batches_of, before_request, lose_tail, refuses_offsets
+from tests.world import batches
+from tests.world.contents import batches_of
+from tests.world.faults import answers, before_request, refuses_offsets
+from tests.world.logs import lose_tail
 from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
 
 from .events import Family, happens

@@ -7,7 +7,7 @@ import random
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
-from tests.two_brokers import lists_no_groups
+from tests.world.faults import lists_no_groups
 from tests.world.readers import forget_group
 from tests.world.tasks import TOPIC, TaskWorld
 

@@ -12,8 +12,9 @@ from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.protocol.apis import ApiKey
-from tests.two_brokers import Acting, Mortal, Watched, wait_until
+from tests.world.control import Acting, Mortal, Watched
 from tests.world.tasks import TOPIC, TaskWorld
+from tests.world.waiting import wait_until
 
 from .events import TASKS, TaskEnd, runs
 from .incident_events import (

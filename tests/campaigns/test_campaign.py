@@ -22,8 +22,8 @@ from shoal.mirroring.sync import groups
 from shoal.mirroring.sync.decide import Seen, Sides, decide
 from shoal.mirroring.sync.report import GroupOffset
 from shoal.protocol.apis import ApiKey
-from tests.two_brokers import wait_until
 from tests.world.tasks import Setup, TaskWorld
+from tests.world.waiting import wait_until
 
 from .catalogue import Catalogue, Family, Run
 from .plan import draw, draw_readers
@@ -130,7 +130,8 @@ def test_campaign_finds_a_mirror_that_looks_up_a_wrong_place(
 _TASK = """
 import sys
 from dataclasses import replace
-from tests.copying import Uncontrolled, run_copy_task
+from tests.world.control import Uncontrolled
+from tests.world.task import run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
 from shoal.mirroring.model.ranges import CopyRange

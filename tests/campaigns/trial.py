@@ -12,9 +12,9 @@ from shoal.client import send
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task.sender import wall_clock_ms
 from shoal.native import NATIVE, Native
-from tests.verifying import verified
 from tests.world.quiet import check_in_quiet
 from tests.world.tasks import Outcome, TaskWorld
+from tests.world.verifying import verified
 
 from .catalogue import Step
 from .events import TaskEnd

@@ -14,9 +14,9 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
 from shoal_broker import Broker
-from tests.batches import batch, message
 from tests.broker.wire import Wire
 from tests.metrics_fed import parsed
+from tests.world.batches import batch, message
 
 PATIENCE_S = 120
 

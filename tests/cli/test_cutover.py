@@ -28,10 +28,12 @@ from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests import batches
 from tests.group_member import GroupMember
 from tests.snapshots import Texts
-from tests.two_brokers import COMMIT, History, TwoBrokers, lagging
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.history import COMMIT, History
+from tests.world.logs import lagging
 
 ORDERS = TopicPartition("orders", 0)
 GROUP = "shoal.source.destination"

@@ -31,7 +31,7 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.snapshots import Texts
-from tests.two_brokers import list_commits
+from tests.world.faults import list_commits
 
 pytestmark = pytest.mark.usefixtures("java")
 

@@ -18,9 +18,11 @@ from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.batches import LOG_APPEND_TIME
 from tests.snapshots import Texts
-from tests.two_brokers import COMMIT, TwoBrokers, answers_without_later_commits
+from tests.world.batches import LOG_APPEND_TIME
+from tests.world.clusters import TwoBrokers
+from tests.world.faults import answers_without_later_commits
+from tests.world.history import COMMIT
 
 ORDERS = TopicPartition("orders", 0)
 GROUP = "shoal.source.destination"

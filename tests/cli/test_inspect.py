@@ -12,10 +12,10 @@ from shoal.cli import main
 from shoal.cli.inspect_report import done_of
 from shoal.inspect import InspectProgress
 from shoal_broker import Broker
-from tests import batches
 from tests.inspect.topics import history
 from tests.snapshots import Texts
-from tests.two_brokers import COMMIT
+from tests.world import batches
+from tests.world.history import COMMIT
 
 
 @pytest.fixture

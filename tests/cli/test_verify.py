@@ -22,8 +22,8 @@ from shoal.verify import (
     VerifyReport,
 )
 from shoal_broker import Broker
-from tests import batches
 from tests.snapshots import Texts
+from tests.world import batches
 
 
 @pytest.fixture

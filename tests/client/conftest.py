@@ -6,7 +6,7 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal_broker import Broker
-from tests.two_brokers import config_of
+from tests.world.clusters import config_of
 
 
 @pytest.fixture

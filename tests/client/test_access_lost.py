@@ -20,7 +20,9 @@ from shoal.mirroring.driver.group_lock import GroupLock
 from shoal.net.address import Address
 from shoal.timing import Timing
 from shoal_broker import Broker
-from tests.two_brokers import config_of, second_node, wait_until
+from tests.world.clusters import config_of
+from tests.world.faults import second_node
+from tests.world.waiting import wait_until
 
 SECURITY = Security(login=PasswordLogin("SCRAM-SHA-256", "mirror", "x"))
 

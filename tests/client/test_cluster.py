@@ -21,7 +21,8 @@ from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.two_brokers import answers, config_of, leads_elsewhere, second_node
+from tests.world.clusters import config_of
+from tests.world.faults import answers, leads_elsewhere, second_node
 
 FIRST = TopicPartition("topic", 0)
 

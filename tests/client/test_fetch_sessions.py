@@ -19,7 +19,9 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.client.turns import turn
-from tests.two_brokers import History, answers, begin_at
+from tests.world.faults import answers
+from tests.world.history import History
+from tests.world.logs import begin_at
 
 FIRST, SECOND, THIRD = (TopicPartition("topic", number) for number in range(3))
 OTHER = TopicPartition("other", 0)

@@ -22,7 +22,8 @@ from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.two_brokers import config_of, second_node
+from tests.world.clusters import config_of
+from tests.world.faults import second_node
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 

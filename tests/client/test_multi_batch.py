@@ -17,9 +17,10 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests import batches
-from tests.produce_connection import takes_multi_batch
-from tests.two_brokers import batches_of, config_of
+from tests.world import batches
+from tests.world.clusters import config_of
+from tests.world.contents import batches_of
+from tests.world.produce_connection import takes_multi_batch
 
 PLAIN, ODD = TopicPartition("topic", 1), TopicPartition("odd", 0)
 STOCK, MULTI_BATCH = "false", "true"

@@ -15,7 +15,7 @@ from shoal.protocol.codec import response_class
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import Api, BrokerState
-from tests.two_brokers import config_of
+from tests.world.clusters import config_of
 
 HOUR_MS = 3_600_000
 _Response = response_class(ApiKey.DESCRIBE_QUORUM)

@@ -18,7 +18,7 @@ from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests.two_brokers import config_of
+from tests.world.clusters import config_of
 
 UNKNOWN = Address("kafka-internal.invalid", 65092)
 

@@ -17,9 +17,10 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Decision, RecordBatch
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests import batches
 from tests.hostile.liar import saying
-from tests.two_brokers import History, batches_of
+from tests.world import batches
+from tests.world.contents import batches_of
+from tests.world.history import History
 
 PARTITION = TopicPartition("topic", 0)
 COMMITTED = IsolationLevel.READ_COMMITTED

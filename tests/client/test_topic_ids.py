@@ -21,7 +21,8 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.client.turns import turn
-from tests.two_brokers import History, answers
+from tests.world.faults import answers
+from tests.world.history import History
 
 FIRST, OTHER = TopicPartition("topic", 0), TopicPartition("other", 0)
 

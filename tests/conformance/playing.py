@@ -9,8 +9,8 @@ from typing import Any
 
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_records, split
-from tests.batches import TIMESTAMP, patched
 from tests.broker.wire import Wire
+from tests.world.batches import TIMESTAMP, patched
 
 __all__ = ["EVERY", "Outcome", "ProduceCase", "Request", "Stored", "check"]
 

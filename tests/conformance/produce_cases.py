@@ -22,7 +22,8 @@ import lz4.frame
 
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
-from tests.batches import (
+from tests.conformance.playing import EVERY, ProduceCase, Request, Stored
+from tests.world.batches import (
     CONTROL,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
@@ -36,7 +37,6 @@ from tests.batches import (
     payload,
     raw_batch,
 )
-from tests.conformance.playing import EVERY, ProduceCase, Request, Stored
 
 __all__ = ["CASES", "MULTI_BATCH_CASES", "MULTI_BATCH_CLIENT"]
 

@@ -11,7 +11,7 @@ import pytest
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.broker.wire import Wire
-from tests.clocks import Ahead
+from tests.world.clocks import Ahead
 
 __all__ = [
     "Server",

@@ -9,10 +9,10 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
-from tests.batches import batch
 from tests.broker.new_topic import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire
 from tests.conformance.conftest import Connect
+from tests.world.batches import batch
 
 #: Longer than a test waits for an answer: one that comes does not come because time is up.
 FOR_EVER_MS = 10 * PATIENCE_S * 1000

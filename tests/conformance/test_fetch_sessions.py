@@ -7,10 +7,10 @@ import time
 import pytest
 
 from shoal.error_codes import ErrorCode
-from tests.batches import batch
 from tests.broker.fetch_session import Session, everything, sizes
 from tests.broker.new_topic import NewTopic
 from tests.broker.wire import Wire
+from tests.world.batches import batch
 
 #: One batch of the tests, in bytes.
 SIZE = len(batch([b"x" * 100] * 2))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.strategies import damaged
+from tests.world.batches import batch
 
 #: The server is the same for all examples: that it survives is the point.
 SAME_SERVER = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

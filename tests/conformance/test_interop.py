@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import NewTopic as TopicToCreate
 
 from tests.broker.new_topic import NewTopic
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % number * 10 for number in range(300)]

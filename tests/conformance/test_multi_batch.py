@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from shoal.error_codes import ErrorCode
 from shoal.records import RecordBatch, split, verify_crc
-from tests.batches import batch, patched
 from tests.broker.new_topic import NewTopic
 from tests.broker.numbered_batches import PRODUCER_ID, numbered
 from tests.broker.wire import Wire
 from tests.conformance.conftest import Connect
 from tests.strategies import damaged
+from tests.world.batches import batch, patched
 
 pytestmark = pytest.mark.several_batches
 

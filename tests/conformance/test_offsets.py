@@ -4,8 +4,8 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
-from tests.batches import TIMESTAMP, batch
 from tests.broker.wire import Wire
+from tests.world.batches import TIMESTAMP, batch
 
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -2, -1, -3, -4
 

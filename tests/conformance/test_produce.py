@@ -11,7 +11,9 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec, split
-from tests.batches import (
+from tests.broker.new_topic import NewTopic
+from tests.broker.wire import Wire
+from tests.world.batches import (
     TIMESTAMP,
     TRANSACTIONAL,
     Record,
@@ -21,8 +23,6 @@ from tests.batches import (
     raw_batch,
     view,
 )
-from tests.broker.new_topic import NewTopic
-from tests.broker.wire import Wire
 
 EVERY_CODEC = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
 

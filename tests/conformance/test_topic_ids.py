@@ -11,11 +11,11 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.protocol.fetch import FetchedPartition
-from tests.batches import batch
 from tests.broker.new_topic import NewTopic, create_and_await
 from tests.broker.wire import Wire
 from tests.conformance.conftest import Connect
 from tests.vectors import vector
+from tests.world.batches import batch
 
 #: The first version with Produce v13.
 pytestmark = pytest.mark.not_before("4.1")

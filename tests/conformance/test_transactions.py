@@ -14,10 +14,10 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import AbortedTransactions, Decision, decide, split
 from shoal.records.aborted import Marker, read_marker
-from tests.batches import TRANSACTIONAL, batch
 from tests.broker.new_topic import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire
 from tests.conformance.conftest import Connect
+from tests.world.batches import TRANSACTIONAL, batch
 
 
 class Producer:

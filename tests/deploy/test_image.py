@@ -24,7 +24,7 @@ import pytest
 from bench.start import TOPIC, loaded_brokers
 from rig.ports import free_port
 from shoal_broker import Broker
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("mmdebstrap", "buildah", "runc")

@@ -39,10 +39,10 @@ from shoal.records import (
 from shoal.records.aborted import read_marker
 from shoal.records.down_conversion import DownConversion
 from shoal.records.up_conversion import up_convert
-from tests.batches import batch, marker, message, wrapper
 from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
 from tests.fuzz.effort import bounded, effort
 from tests.vectors import old_vectors, vectors
+from tests.world.batches import batch, marker, message, wrapper
 
 LIMIT_BYTES = 1 << 20
 #: "About six times that is the most memory that this takes", and a written batch or two besides.

@@ -28,9 +28,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.batches import batch
 from tests.hostile.liar import lying, saying
-from tests.two_brokers import config_of
+from tests.world.batches import batch
+from tests.world.clusters import config_of
 
 
 @pytest.fixture(scope="module")

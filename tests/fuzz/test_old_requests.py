@@ -31,7 +31,6 @@ from shoal.records import Codec
 from shoal.records.aborted import Marker
 from shoal_broker import Broker
 from tests import old_messages
-from tests.batches import batch, message, raw_batch
 from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import effort
@@ -39,6 +38,7 @@ from tests.hostile.attackers import attack
 from tests.hostile.inputs import Input, Kind, draw_input
 from tests.hostile.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 from tests.hostile.record_sets import hostile_records
+from tests.world.batches import batch, message, raw_batch
 
 #: Those that let no client wait.
 APIS = (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA)

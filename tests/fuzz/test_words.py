@@ -22,10 +22,10 @@ from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import TaskReport
-from tests.driver_events import Events
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
-from tests.two_brokers import wait_until
+from tests.world.driver_events import Events
+from tests.world.waiting import wait_until
 
 COMMITTED = MirrorPosition(
     10, 7, ProducerIdentity(5, 0), (2, 0), "source-id", None, "rules", 2

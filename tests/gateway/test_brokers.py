@@ -12,9 +12,9 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal_broker import BrokerCluster
-from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, append, free_ports, gateway_before, messages, read_all, wait_until
+from tests.world.batches import batch
 
 Connect = Callable[[str], Wire]
 

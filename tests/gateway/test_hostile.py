@@ -12,9 +12,9 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import BrokerCluster
-from tests.batches import batch
 from tests.broker.wire import Wire, framed
 from tests.gateway.behind import Behind, gateway_before, old_request, wait_until
+from tests.world.batches import batch
 
 MEGABYTE = 1 << 20
 

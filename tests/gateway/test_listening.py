@@ -21,9 +21,9 @@ from shoal.gateway import Gateway, GatewaySettings, TlsFiles
 from shoal.gateway.converting import CORES
 from shoal.protocol.apis import ApiKey
 from shoal_broker import BrokerCluster
-from tests.batches import batch, message
 from tests.broker.wire import PATIENCE_S, Wire
 from tests.gateway.behind import Behind, append, free_ports, gateway_before, read_all, upstream, wait_until
+from tests.world.batches import batch, message
 
 Connect = Callable[[str], Wire]
 

@@ -18,9 +18,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
 from shoal_broker import BrokerCluster
-from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, append, gateway_before, messages, wait_until
+from tests.world.batches import batch
 
 BUFFER_BYTES = 256 * 1024
 CHUNK_BYTES = 16 * 1024

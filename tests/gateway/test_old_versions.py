@@ -13,7 +13,6 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec
 from shoal_broker import BrokerCluster
-from tests.batches import TIMESTAMP, TRANSACTIONAL, batch, message, wrapper
 from tests.broker.wire import Wire
 from tests.gateway.behind import (
     Behind,
@@ -24,6 +23,7 @@ from tests.gateway.behind import (
     read_all,
     wait_until,
 )
+from tests.world.batches import TIMESTAMP, TRANSACTIONAL, batch, message, wrapper
 
 Connect = Callable[[str], Wire]
 

@@ -10,9 +10,9 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, served
+from tests.world.batches import batch
 
 Connect = Callable[[str], Wire]
 

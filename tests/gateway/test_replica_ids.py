@@ -11,9 +11,9 @@ from shoal.gateway.versions import served_versions
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
 from shoal_broker import BrokerCluster
-from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before, old_request
+from tests.world.batches import batch
 
 
 def request(api: ApiKey, version: int, topic: str, replica_id: int) -> bytes:

@@ -14,9 +14,9 @@ from shoal.gateway.client_connection import Client, ClientRequest
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal_broker import BrokerCluster
-from tests.batches import message
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before, wait_until
+from tests.world.batches import message
 
 Connect = Callable[[str], Wire]
 

@@ -12,10 +12,10 @@ from rig.shoal import Shoal
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import BrokerCluster
-from tests.batches import message
 from tests.broker.wire import Wire
 from tests.gateway.behind import messages
 from tests.without_spark import environment_without
+from tests.world.batches import message
 
 #: The packages that only the mirror needs, and that take nine tenths of an installation.
 ABSENT = ("pyspark", "py4j", "pyarrow", "psutil")

@@ -22,8 +22,8 @@ from typing import Any
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from tests import old_messages
-from tests.batches import batch
 from tests.broker.wire import Wire, framed
+from tests.world.batches import batch
 
 from .inputs import TOPICS, Input, Kind, draw_input
 

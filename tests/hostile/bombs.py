@@ -14,8 +14,8 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
 from shoal.records import Codec
 from tests import old_messages
-from tests.batches import Record, compressed, message, payload, raw_batch
 from tests.broker.wire import Wire
+from tests.world.batches import Record, compressed, message, payload, raw_batch
 
 from .inputs import Input, Kind
 

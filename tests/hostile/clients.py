@@ -45,9 +45,13 @@ from shoal.errors import ShoalError
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
 from shoal_broker import Broker
-from tests.copying import TaskResult
 from tests.spark.mirror_command import PARTITIONS, RECORDS, Mirror, assert_copied, brokers_with_orders
-from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched, content_of
+from tests.world.batches import Content
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import content_of
+from tests.world.control import Watched
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.task import TaskResult
 
 from .liar import LIES, RECOGNISABLE, lying
 from .result import Result

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from shoal.records import Codec
-from tests.batches import batch, marker, message, patched, raw_batch, wrapper
 from tests.fuzz.damage import HUGE_NUMBERS
+from tests.world.batches import batch, marker, message, patched, raw_batch, wrapper
 
 from .liar import damaged_bytes
 

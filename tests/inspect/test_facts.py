@@ -6,7 +6,7 @@ import pytest
 
 from shoal.inspect.facts import FUTURE_MS, MOST_PRODUCERS, Facts
 from shoal.records import BatchHeader, Codec
-from tests import batches
+from tests.world import batches
 
 NOW_MS = 1_772_366_400_000
 

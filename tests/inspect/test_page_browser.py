@@ -12,7 +12,7 @@ from shoal.records import Codec
 from shoal_broker import Broker
 from tests.browser import Browser, assert_readable
 from tests.inspect.topics import history, inspected
-from tests.two_brokers import COMMIT
+from tests.world.history import COMMIT
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests import batches
 from tests.inspect.topics import NOW_MS, config_of, history, inspected, topic
-from tests.two_brokers import ABORT, COMMIT, may_compact
+from tests.world import batches
+from tests.world.history import ABORT, COMMIT
+from tests.world.logs import may_compact
 
 
 @pytest.fixture

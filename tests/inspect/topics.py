@@ -7,7 +7,7 @@ from typing import Any
 from shoal.client.config import ClientConfig
 from shoal.inspect import ClusterReport, InspectOptions, TopicReport, inspect
 from shoal_broker import Broker
-from tests.two_brokers import History
+from tests.world.history import History
 
 __all__ = ["NOW_MS", "config_of", "history", "inspected", "topic"]
 

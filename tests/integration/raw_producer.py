@@ -9,9 +9,9 @@ from rig import KafkaCluster
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, split
-from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.hostile.attackers import log_in
+from tests.world.batches import batch
 
 __all__ = ["ALL_CODECS", "PRODUCER_ID", "RawProducer", "as_sent", "following", "stored"]
 

@@ -16,9 +16,9 @@ from rig.agent import agent_jar
 from rig.jars import KAFKA_VERSION
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
-from tests.batches import batch
 from tests.integration.agent_versions import EVERY_VERSION
 from tests.integration.raw_producer import ALL_CODECS, RawProducer, as_sent, following, stored
+from tests.world.batches import batch
 
 #: Only topics with this prefix accept KIP-712's plain form.
 PLAIN = "plain."

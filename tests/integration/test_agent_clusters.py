@@ -19,9 +19,9 @@ from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION, OLD_KAFKA_VERSION, class_pa
 from rig.load import await_leaders
 from rig.locked import PASSWORDS, LockedKafka, locked_kafka
 from shoal.error_codes import ErrorCode
-from tests.batches import batch
 from tests.integration.agent_versions import EVERY_LINE
 from tests.integration.raw_producer import ALL_CODECS, RawProducer, as_sent, following, outcome_of, stored
+from tests.world.batches import batch
 
 SEQUENCES = 2**31
 

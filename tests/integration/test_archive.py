@@ -13,7 +13,7 @@ from rig.jars import tool_command
 from shoal.records import RecordBatch
 from shoal.records.aborted import Marker, read_marker
 from tests.archive.archiving import Archiving
-from tests.two_brokers import batches_of
+from tests.world.contents import batches_of
 from tests.world.source import SourcePartition
 
 _TOOL = "org.apache.kafka.tools.DumpLogSegments"

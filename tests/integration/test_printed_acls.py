@@ -42,9 +42,10 @@ from shoal.mirroring.sync.configs import follow_configs
 from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.mirroring.sync.report import Action
 from shoal.net.address import parse_bootstrap
-from tests.copying import Uncontrolled, run_copy_task
 from tests.integration.shared_spark import shoal
 from tests.integration.test_rights import grant
+from tests.world.control import Uncontrolled
+from tests.world.task import run_copy_task
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(1800)

@@ -16,10 +16,10 @@ from rig.agent import agent_jar
 from rig.load import create_topic
 from rig.wait import wait_until
 from shoal.error_codes import ErrorCode
-from tests.batches import batch
 from tests.broker.numbered_batches import numbered
 from tests.broker.wire import Wire
 from tests.conformance.test_produce import describe_producers
+from tests.world.batches import batch
 
 NOW_MS = int(time.time() * 1000)
 OLD_MS = NOW_MS - 30 * 86_400_000

@@ -31,7 +31,7 @@ from rig.authority import Authority
 from rig.ports import free_port
 from rig.shoal import Shoal, serve_gateway
 from shoal_broker import Broker
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)

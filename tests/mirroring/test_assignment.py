@@ -25,7 +25,9 @@ from shoal.mirroring.assignment import (
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers, leads_elsewhere
+from tests.world.clusters import TwoBrokers
+from tests.world.faults import leads_elsewhere
+from tests.world.history import COMMIT, NOW_MS, History
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 FIRST = TopicPartition("topic", 0)

@@ -20,7 +20,9 @@ from shoal.mirroring.monitoring.shown import exposition, metrics_routes
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
-from tests.two_brokers import ABORT, History, TwoBrokers, Watched
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
+from tests.world.history import ABORT, History
 
 LOCAL = Address("127.0.0.1", 0)
 

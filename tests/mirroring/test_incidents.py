@@ -20,24 +20,15 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests import batches
-from tests.two_brokers import (
-    ABORT,
-    NOW_MS,
-    Content,
-    History,
-    Killed,
-    Mortal,
-    TwoBrokers,
-    Watched,
-    answers,
-    batches_of,
-    compacted,
-    die_after,
-    let_pass,
-    lose_tail,
-    wait_until,
-)
+from tests.world import batches
+from tests.world.batches import Content, compacted
+from tests.world.clusters import TwoBrokers, die_after
+from tests.world.contents import batches_of
+from tests.world.control import Killed, Mortal, Watched
+from tests.world.faults import answers, let_pass
+from tests.world.history import ABORT, NOW_MS, History
+from tests.world.logs import lose_tail
+from tests.world.waiting import wait_until
 
 
 def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:

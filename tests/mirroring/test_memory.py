@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import batches
-from tests.two_brokers import TwoBrokers
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to tell the peak"),
@@ -26,7 +26,8 @@ ALLOWED_BYTES = 64 * MIB
 TASK = """
 import sys
 from pathlib import Path
-from tests.copying import Uncontrolled, run_copy_task
+from tests.world.control import Uncontrolled
+from tests.world.task import run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
 from shoal.mirroring.model.ranges import CopyRange

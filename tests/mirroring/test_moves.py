@@ -14,9 +14,12 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
-from tests.batches import batch
-from tests.task_driver import Driver, Following
-from tests.two_brokers import NOW_MS, Held, History, TwoBrokers, wait_until
+from tests.world.batches import batch
+from tests.world.clusters import TwoBrokers
+from tests.world.driver import Driver, Following
+from tests.world.faults import Held
+from tests.world.history import NOW_MS, History
+from tests.world.waiting import wait_until
 
 PARTITION = TopicPartition("topic", 0)
 

@@ -19,7 +19,8 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.clock import now_ms
 from shoal_broker.coordination import groups
-from tests.two_brokers import config_of, list_commits
+from tests.world.clusters import config_of
+from tests.world.faults import list_commits
 
 MIRRORED, MARKED = TopicPartition("topic", 0), TopicPartition("topic", 1)
 POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, "rules")

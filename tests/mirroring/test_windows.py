@@ -9,9 +9,12 @@ import pytest
 
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.records import Codec
-from tests import batches
-from tests.copying import TaskResult
-from tests.two_brokers import ABORT, COMMIT, Content, History, Killed, Mortal, TwoBrokers, Watched
+from tests.world import batches
+from tests.world.batches import Content
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Killed, Mortal, Watched
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.task import TaskResult
 
 
 def every_kind(history: History) -> History:

@@ -20,7 +20,8 @@ from shoal.spark.api import run_mirror_maker
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.two_brokers import Content, content_of
+from tests.world.batches import Content
+from tests.world.contents import content_of
 
 CONSUMER = """\
 bootstrap.servers={servers}

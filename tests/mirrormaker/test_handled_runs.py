@@ -29,7 +29,8 @@ from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from tests.group_member import GroupMember
 from tests.mirrormaker.makers import BOTH_WAYS, Maker, Makers, config_of
-from tests.two_brokers import ABORT, COMMIT, History, wait_until
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.waiting import wait_until
 
 
 def test_listener_receives_assigned_and_revoked_partitions(makers: Makers) -> None:

@@ -18,7 +18,9 @@ from shoal.records import Codec
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.mirrormaker.makers import BOTH_WAYS, Makers, config_of
-from tests.two_brokers import batches_of, list_commits, wait_until
+from tests.world.contents import batches_of
+from tests.world.faults import list_commits
+from tests.world.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from shoal.native import LotRow
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import ENTRY, split, stamp_plain
-from tests.batches import batch
+from tests.world.batches import batch
 
 __all__ = ["NEVER", "Destination", "Hangup", "lot", "served"]
 

@@ -15,7 +15,9 @@ from shoal.client.coordinator import MemberId
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import ABORT, History, TwoBrokers, content_of
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import content_of
+from tests.world.history import ABORT, History
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -13,8 +13,8 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
 from shoal_broker import Broker
-from tests import batches
 from tests.integration.shared_spark import shoal
+from tests.world import batches
 
 pytestmark = pytest.mark.integration
 

@@ -28,10 +28,13 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import Api, BrokerState
-from tests import batches
 from tests.group_member import GroupMember
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import content_of
+from tests.world.history import NOW_MS, History
+from tests.world.logs import lose_tail
 
 LITERAL = PatternType.LITERAL
 

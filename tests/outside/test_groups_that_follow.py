@@ -16,7 +16,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
 from shoal_broker import Broker
-from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, config_of, lose_tail
+from tests.world.clusters import TwoBrokers, config_of
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.logs import lose_tail
 
 TOPIC = "orders"
 MIRROR = "shoal.source.destination"

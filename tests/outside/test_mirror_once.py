@@ -15,17 +15,14 @@ from confluent_kafka.admin import AdminClient
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from tests import batches
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import (
-    NOW_MS,
-    History,
-    TwoBrokers,
-    content_of,
-    lose_tail,
-    refuses_offsets,
-    wait_until,
-)
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import content_of
+from tests.world.faults import refuses_offsets
+from tests.world.history import NOW_MS, History
+from tests.world.logs import lose_tail
+from tests.world.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

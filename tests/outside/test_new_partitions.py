@@ -14,7 +14,9 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import History, TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.history import History
+from tests.world.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

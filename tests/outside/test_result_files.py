@@ -12,8 +12,8 @@ import pytest
 from rig.shoal import shoal_command
 from shoal.cli import main
 from shoal_broker import Broker
-from tests import batches
 from tests.integration.shared_spark import shoal
+from tests.world import batches
 
 PRECIOUS = "precious\n"
 

@@ -21,7 +21,11 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import History, TwoBrokers, answers, may_compact, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.faults import answers
+from tests.world.history import History
+from tests.world.logs import may_compact
+from tests.world.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

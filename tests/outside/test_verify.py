@@ -18,7 +18,8 @@ from shoal.cli import main
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.incidents import Delivery
 from shoal_broker import Broker
-from tests.two_brokers import ABORT, TwoBrokers
+from tests.world.clusters import TwoBrokers
+from tests.world.history import ABORT
 
 TOPIC = "orders"
 

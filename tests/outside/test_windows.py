@@ -11,7 +11,10 @@ import pytest
 
 from shoal_broker import Broker
 from tests.integration.shared_spark import shoal
-from tests.two_brokers import History, TwoBrokers, content_of, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import content_of
+from tests.world.history import History
+from tests.world.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rig.shoal import run_shoal
-from tests.two_brokers import History, TwoBrokers
 from tests.without_spark import environment_without
+from tests.world.clusters import TwoBrokers
+from tests.world.history import History
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from shoal.records import Codec, read_key_value_headers, read_records, split
 from shoal.records.down_conversion import DownConversion
-from tests.batches import (
+from tests.world.batches import (
     TIMESTAMP,
     TRANSACTIONAL,
     Record,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from shoal.errors import CorruptBatch
 from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, scan
 from shoal.records.aborted import Marker, read_marker
-from tests.batches import CONTROL, TRANSACTIONAL, Record, batch, marker, payload, raw_batch, view
 from tests.strategies import damaged
+from tests.world.batches import CONTROL, TRANSACTIONAL, Record, batch, marker, payload, raw_batch, view
 
 ABORT, COMMIT = Marker.ABORT, Marker.COMMIT
 

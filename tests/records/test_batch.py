@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
 from shoal.records import BatchHeader, Codec, split
-from tests.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch, message, raw_batch, view
 from tests.strategies import record_sets
+from tests.world.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch, message, raw_batch, view
 
 # One record of a transaction, compressed with zstd, as aiokafka 0.14 wrote it;
 # offset and leader epoch as a broker would have set them.

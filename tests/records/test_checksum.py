@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal.errors import CorruptBatch
 from shoal.records import Codec, crc32c, verify_crc
 from shoal.records.checksum import crc_of_difference
-from tests.batches import batch, marker, message, view
+from tests.world.batches import batch, marker, message, view
 
 
 def test_crc32c_equals_the_published_check_value() -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.records import AbortedTransactions, Decision, decide
-from tests.batches import (
+from tests.strategies import batches
+from tests.world.batches import (
     CONTROL,
     TRANSACTIONAL,
     batch,
@@ -15,7 +16,6 @@ from tests.batches import (
     message,
     view,
 )
-from tests.strategies import batches
 
 ABORTED_PRODUCER = 7
 

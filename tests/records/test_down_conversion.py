@@ -12,18 +12,6 @@ from shoal.errors import CorruptBatch
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.records import Codec, split
 from shoal.records.down_conversion import DownConversion, convert
-from tests.batches import (
-    CONTROL,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-    Record,
-    batch,
-    compressed,
-    marker,
-    payload,
-    raw_batch,
-    whole_messages,
-)
 from tests.records.down_conversions import (
     EVERY_CODEC,
     EVERY_MAGIC,
@@ -43,6 +31,18 @@ from tests.records.down_conversions import (
 )
 from tests.strategies import INT64, damaged
 from tests.vectors import Vector, old_vectors
+from tests.world.batches import (
+    CONTROL,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Record,
+    batch,
+    compressed,
+    marker,
+    payload,
+    raw_batch,
+    whole_messages,
+)
 
 # The conversion of one batch, byte by byte.
 

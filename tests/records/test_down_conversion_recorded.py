@@ -12,9 +12,9 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from shoal.errors import NotConvertible
 from shoal.records import Codec, decompress, split
 from shoal.records.down_conversion import DownConversion
-from tests.batches import before_padding
 from tests.each_case import each_case
 from tests.vectors import Vector, down_converted_vectors, vector
+from tests.world.batches import before_padding
 
 CODECS = (None, "none", "gzip", "snappy", "lz4")
 KAFKA_CHUNK_BYTES = 128 * 1024

@@ -12,15 +12,6 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch, NotConvertible, UnsupportedBatch
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
-from tests.batches import (
-    CONTROL,
-    Record,
-    batch,
-    marker,
-    message,
-    raw_batch,
-    whole_messages,
-)
 from tests.records.down_conversions import (
     EVERY_MAGIC,
     MIXED,
@@ -33,6 +24,15 @@ from tests.records.down_conversions import (
     read,
     read_by_kafka_python,
     transactions,
+)
+from tests.world.batches import (
+    CONTROL,
+    Record,
+    batch,
+    marker,
+    message,
+    raw_batch,
+    whole_messages,
 )
 
 # The size and the padding.

@@ -17,9 +17,18 @@ from shoal.records import (
     split,
     stamp,
 )
-from tests.batches import LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, patched, raw_batch, view
 from tests.native_path import PATHS
 from tests.strategies import INT16, INT64, batches
+from tests.world.batches import (
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    batch,
+    marker,
+    message,
+    patched,
+    raw_batch,
+    view,
+)
 
 
 def of(data: bytes | bytearray) -> bytes:

@@ -20,8 +20,8 @@ from shoal.records import (
     verify_crc,
     write_batch,
 )
-from tests.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch
 from tests.native_path import needs_native
+from tests.world.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch
 
 FIRST = 100
 ANY_SIZE = 1 << 20

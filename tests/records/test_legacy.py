@@ -25,11 +25,11 @@ from shoal.records import (
     verify_crc,
     write_batch,
 )
-from tests.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
-from tests.batches import view as view_of
 from tests.each_case import each_case
 from tests.strategies import INT64
 from tests.vectors import Vector, old_vectors
+from tests.world.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
+from tests.world.batches import view as view_of
 
 LIMIT = 1 << 20
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from shoal.native import NATIVE
 from shoal.records.fingerprint import fingerprint_plain_in_python
 from shoal.records.plain import stamp_plain_in_python
-from tests.batches import batch
 from tests.native_path import needs_native
 from tests.strategies import INT16, INT64, batches
+from tests.world.batches import batch
 
 pytestmark = needs_native
 

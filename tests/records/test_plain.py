@@ -24,7 +24,10 @@ from shoal.records import (
     verify_crc,
 )
 from shoal.records import plain as module
-from tests.batches import (
+from tests.native_path import PATHS
+from tests.strategies import batches
+from tests.vectors import old_vectors, vectors
+from tests.world.batches import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -35,9 +38,6 @@ from tests.batches import (
     payload,
     raw_batch,
 )
-from tests.native_path import PATHS
-from tests.strategies import batches
-from tests.vectors import old_vectors, vectors
 
 IDENTITY: dict[str, Any] = {"producer_id": 4_000_000_000, "producer_epoch": 7, "base_sequence": 2**31 - 3}
 NO_END = 2**63 - 1

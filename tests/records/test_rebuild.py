@@ -22,9 +22,9 @@ from shoal.records import (
     write_batch,
     write_batches,
 )
-from tests.batches import batch
-from tests.batches import view as view_of
 from tests.strategies import INT64
+from tests.world.batches import batch
+from tests.world.batches import view as view_of
 
 LIMIT = 1 << 24
 

@@ -26,13 +26,13 @@ from shoal.records import (
     write_batch,
     write_body,
 )
-from tests.batches import LOG_APPEND_TIME, batch, payload, raw_batch
-from tests.batches import Record as Written
-from tests.batches import view as view_of
 from tests.each_case import each_case
 from tests.peak_memory import peak_below
 from tests.strategies import INT64
 from tests.vectors import Vector, vectors
+from tests.world.batches import LOG_APPEND_TIME, batch, payload, raw_batch
+from tests.world.batches import Record as Written
+from tests.world.batches import view as view_of
 
 LIMIT = 1 << 20
 

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.errors import CorruptBatch
 from shoal.records import CheckedCrcs, Decision, scan
-from tests.batches import TRANSACTIONAL, batch, marker
+from tests.world.batches import TRANSACTIONAL, batch, marker
 
 ABORT = 0
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
 from shoal.records import stamp, verify_crc
-from tests.batches import (
+from tests.strategies import INT16, INT64, batches
+from tests.world.batches import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -17,7 +18,6 @@ from tests.batches import (
     raw_batch,
     view,
 )
-from tests.strategies import INT16, INT64, batches
 
 IDENTITIES = st.tuples(INT64, INT16, st.integers(0, 2**31 - 1))
 

@@ -13,8 +13,8 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import NotConvertible
 from shoal.records import Codec, read_key_value_headers, read_records, verify_crc
 from shoal.records.up_conversion import up_convert
-from tests.batches import LOG_APPEND_TIME, TIMESTAMP, batch, message, wrapper
 from tests.peak_memory import peak_bytes
+from tests.world.batches import LOG_APPEND_TIME, TIMESTAMP, batch, message, wrapper
 
 LIMIT = 1 << 20
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

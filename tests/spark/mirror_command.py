@@ -14,7 +14,8 @@ import psutil
 from confluent_kafka import Producer
 
 from rig.shoal import SHOAL, Shoal
-from tests.two_brokers import TwoBrokers, content_of
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import content_of
 
 __all__ = [
     "RECORDS",

@@ -14,7 +14,7 @@ import psutil
 import pyspark
 
 from tests.spark.mirror_command import TIMEOUT_S
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 __all__ = ["StandaloneCluster", "standalone_cluster"]
 

@@ -14,9 +14,11 @@ from shoal.records import Codec
 from shoal.spark.options import ReadOptions
 from shoal.spark.rows import RECORDS
 from shoal.spark.source import BatchReader, StreamReader
-from tests import batches
 from tests.archive.archives import add, described, new_archive, objects_of, plain
-from tests.two_brokers import ABORT, COMMIT, TwoBrokers, content_of_batch
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import content_of_batch
+from tests.world.history import ABORT, COMMIT
 
 MAGICS = {
     "plain": plain(3, timestamp=1_000),

@@ -20,7 +20,8 @@ from tests.spark.mirror_command import (
     load,
 )
 from tests.spark.standalone import standalone_cluster
-from tests.two_brokers import TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.waiting import wait_until
 
 #: Longer than the tests' own waits, on a busy machine.
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]

@@ -17,7 +17,8 @@ from shoal.errors import ConfigError
 from shoal.spark.rows import BYTES
 from shoal.spark.trust import refuse_speculation
 from tests.spark.sessions import spark_session
-from tests.two_brokers import ABORT, COMMIT, TwoBrokers
+from tests.world.clusters import TwoBrokers
+from tests.world.history import ABORT, COMMIT
 
 #: Of a stream, on a machine that does much else.
 TIMEOUT_S = 120

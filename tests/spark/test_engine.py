@@ -27,8 +27,8 @@ from shoal.mirroring.prepare.changes import Prepared
 from shoal.spark import engine
 from shoal.spark.engine import SparkEngine
 from shoal.timing import Timing
-from tests.driver_events import Events
-from tests.two_brokers import wait_until
+from tests.world.driver_events import Events
+from tests.world.waiting import wait_until
 
 TASKS = [[CopyRange("topic", 0, "topic", 0, 5)]]
 

@@ -22,7 +22,8 @@ from tests.spark.mirror_command import (
     copied,
     load,
 )
-from tests.two_brokers import TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.waiting import wait_until
 
 #: Longer than the tests' own waits, on a busy machine.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 import shoal
 from shoal_broker import Broker
-from tests import batches
 from tests.archive.archives import add, new_archive, plain
 from tests.spark.sessions import spark_session
-from tests.two_brokers import ABORT, COMMIT, History
+from tests.world import batches
+from tests.world.history import ABORT, COMMIT, History
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 

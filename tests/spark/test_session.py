@@ -20,7 +20,7 @@ from shoal.errors import ConfigError
 from shoal.spark.launch import session
 from shoal.spark.launch.jvm import Abort, slim_java, start_jvm
 from shoal.spark.launch.session import retrying, spark_context
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 TIMEOUT_S = 240
 

@@ -10,8 +10,9 @@ from shoal.errors import ShoalError
 from shoal.spark.options import ReadOptions
 from shoal.spark.rows import HEADERS
 from shoal.spark.source import BatchReader, StreamReader
-from tests.batches import TRANSACTIONAL
-from tests.two_brokers import ABORT, COMMIT, TwoBrokers
+from tests.world.batches import TRANSACTIONAL
+from tests.world.clusters import TwoBrokers
+from tests.world.history import ABORT, COMMIT
 
 
 def options(brokers: TwoBrokers, *, streaming: bool = True, **more: str) -> ReadOptions:

@@ -18,20 +18,16 @@ from shoal.spark import write_rows as module
 from shoal.spark.write_rows import new_writer, write_rows
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
-from tests import batches
-from tests.late_requests import arrive, given_to_send
-from tests.two_brokers import (
-    NOW_MS,
-    Content,
-    Held,
-    RunningTask,
-    TwoBrokers,
-    batches_of,
-    content_of,
-    lagging,
-    let_pass,
-    wait_until,
-)
+from tests.world import batches
+from tests.world.batches import Content
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of, content_of
+from tests.world.faults import Held, let_pass
+from tests.world.history import NOW_MS
+from tests.world.late_requests import arrive, given_to_send
+from tests.world.logs import lagging
+from tests.world.task import RunningTask
+from tests.world.waiting import wait_until
 
 
 class Row(NamedTuple):

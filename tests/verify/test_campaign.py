@@ -9,11 +9,11 @@ import pytest
 
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome
-from tests.two_brokers import TwoBrokers
 from tests.verify.campaign import CASES, LARGE_CASES, Trial, run_trials
 from tests.verify.campaign.logs import Placed
 from tests.verify.campaign.truth import LogSide
-from tests.verifying import Item
+from tests.world.clusters import TwoBrokers
+from tests.world.verifying import Item
 
 #: Whatever was wrong once, beside the first ones.
 _SEEDS = (

@@ -6,9 +6,10 @@ import pytest
 
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, Side
-from tests import batches
-from tests.two_brokers import History, TwoBrokers
-from tests.verifying import altered, extra, flip, missing, partition, reordered, rewrite, verified
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.history import History
+from tests.world.verifying import altered, extra, flip, missing, partition, reordered, rewrite, verified
 
 #: Records of each batch of :func:`mirrored`, and so its offsets: 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
 COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)

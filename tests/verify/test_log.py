@@ -20,8 +20,10 @@ from shoal.topic_partition import TopicPartition
 from shoal.verify import OffsetRange, Side
 from shoal.verify.errors import DamagedLog
 from shoal.verify.log import Log, LogRecord
-from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, batches_of
-from tests.verifying import flip
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.verifying import flip
 
 
 @pytest.fixture

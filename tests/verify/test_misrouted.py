@@ -13,8 +13,9 @@ from shoal.cli import main
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, OffsetRange, Outcome, VerifyReport, verify
 from shoal.verify.findings import Elsewhere, Side
-from tests.two_brokers import NOW_MS, TwoBrokers
-from tests.verifying import Item, cut, lay_out
+from tests.world.clusters import TwoBrokers
+from tests.world.history import NOW_MS
+from tests.world.verifying import Item, cut, lay_out
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs" / "verify-report.schema.json").read_text(encoding="utf-8")

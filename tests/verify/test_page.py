@@ -14,8 +14,9 @@ from jsonschema import Draft202012Validator
 from shoal.cli import main
 from shoal.verify import Extent, VerifyReport
 from shoal.verify.page import report_html
-from tests.two_brokers import NOW_MS, History, TwoBrokers
-from tests.verifying import Item, cut, encode, flip, lay_out, verified
+from tests.world.clusters import TwoBrokers
+from tests.world.history import NOW_MS, History
+from tests.world.verifying import Item, cut, encode, flip, lay_out, verified
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "verify-report.schema.json").read_text(encoding="utf-8"))

@@ -16,8 +16,9 @@ from shoal.mirroring.model.window import Until
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Extent, OffsetRange, Outcome, PartitionReport
 from shoal.verify.extent import LEAST_OFFSETS
-from tests.two_brokers import NOW_MS, History, TwoBrokers
-from tests.verifying import Item, altered, cut, extra, lay_out, missing, partition
+from tests.world.clusters import TwoBrokers
+from tests.world.history import NOW_MS, History
+from tests.world.verifying import Item, altered, cut, extra, lay_out, missing, partition
 
 #: Enough for several ranges of a sample.
 COUNT = 12_000

@@ -15,8 +15,9 @@ from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
 from shoal_broker.storage.log import Log
-from tests.two_brokers import NOW_MS, TwoBrokers
-from tests.verifying import (
+from tests.world.clusters import TwoBrokers
+from tests.world.history import NOW_MS
+from tests.world.verifying import (
     Item,
     altered,
     cut,

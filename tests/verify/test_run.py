@@ -13,9 +13,10 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, Outcome, locate, verify
 from shoal.verify.log import LogRecord
-from tests import batches
-from tests.two_brokers import History, TwoBrokers
-from tests.verifying import altered, extra, flip, partition, rewrite, verified
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.history import History
+from tests.world.verifying import altered, extra, flip, partition, rewrite, verified
 
 # Topics and partitions
 

@@ -14,9 +14,11 @@ from shoal.cli import main
 from shoal.errors import ConfigError, ShoalError
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, Extent, Outcome, VerifyReport, verify
-from tests import batches
-from tests.two_brokers import NOW_MS, History, TwoBrokers, batches_of
-from tests.verifying import Item, encode, lay_out
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.history import NOW_MS, History
+from tests.world.verifying import Item, encode, lay_out
 
 Compare = Callable[..., VerifyReport]
 

@@ -13,7 +13,7 @@ from shoal.client.coordinator import MemberId
 from shoal_broker.api_error import ApiError
 from shoal_broker.coordination.groups import Groups
 from shoal_broker.coordination.member import Join, Sync
-from tests.two_brokers import Watched
+from tests.world.control import Watched
 
 __all__ = ["Fencing"]
 

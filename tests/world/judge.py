@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.two_brokers import Content
+from tests.world.batches import Content
 
 from .source import Written
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from shoal.mirroring.model.counting import Counting, Piece, Question
 from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Translation
-from tests.two_brokers import batches_of
+from tests.world.contents import batches_of
 
 from .source import SourcePartition
 

@@ -16,8 +16,11 @@ from shoal.mirroring.model.acknowledged import add_run
 from shoal.mirroring.model.incidents import Delivery
 from shoal.protocol.apis import ApiKey
 from shoal.records import BatchHeader, Decision, RecordBatch
-from tests.task_driver import Driver
-from tests.two_brokers import Content, Watched, batches_of, content_of_batch, wait_until
+from tests.world.batches import Content
+from tests.world.contents import batches_of, content_of_batch
+from tests.world.control import Watched
+from tests.world.driver import Driver
+from tests.world.waiting import wait_until
 
 from .source import SourcePartition
 

@@ -30,7 +30,8 @@ from shoal_broker import Broker
 from shoal_broker.api_error import ApiError
 from shoal_broker.clock import now_ms
 from shoal_broker.coordination.group import CommittedOffset
-from tests.two_brokers import Killed, batches_of, content_of_batch
+from tests.world.contents import batches_of, content_of_batch
+from tests.world.control import Killed
 
 from .source import Written
 

@@ -1,7 +1,7 @@
 """
 A partition of the source: producers that write batches of every kind, and what a mirror must make of them.
 
-The bytes come from :mod:`tests.batches`, which shares no code with shoal.
+The bytes come from :mod:`tests.world.batches`, which shares no code with shoal.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from shoal.records import Codec
 from shoal_broker.storage.log import Log
-from tests import batches
-from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, batches_of
-from tests.verifying import Item, encode
+from tests.world import batches
+from tests.world.batches import Content
+from tests.world.contents import batches_of
+from tests.world.history import ABORT, COMMIT, NOW_MS
+from tests.world.verifying import Item, encode
 
 __all__ = ["DAY_MS", "SourcePartition", "Written"]
 

@@ -31,22 +31,14 @@ from shoal_broker.clock import now_ms
 from shoal_broker.cluster import BrokerCluster
 from shoal_broker.coordination.group import CommittedOffset
 from shoal_broker.storage.log import Log
-from tests.copying import TaskResult
-from tests.task_driver import Driver, Following
-from tests.two_brokers import (
-    QUICK,
-    Content,
-    Killed,
-    RunningTask,
-    TwoBrokers,
-    Watched,
-    batches_of,
-    begin_at,
-    config_of,
-    content_of,
-    content_of_batch,
-    wait_until,
-)
+from tests.world.batches import Content
+from tests.world.clusters import QUICK, TwoBrokers, config_of
+from tests.world.contents import batches_of, content_of, content_of_batch
+from tests.world.control import Killed, Watched
+from tests.world.driver import Driver, Following
+from tests.world.logs import begin_at
+from tests.world.task import RunningTask, TaskResult
+from tests.world.waiting import wait_until
 
 from .fencing import Fencing
 from .in_flight import RequestsInFlight

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from tests.two_brokers import Content, lose_tail
+from tests.world.batches import Content
+from tests.world.logs import lose_tail
 
 from .judge import Judge, Loss
 from .source import Written

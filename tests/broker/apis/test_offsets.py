@@ -5,8 +5,8 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
 from shoal_broker import Broker
-from tests.batches import TIMESTAMP, batch
 from tests.broker.wire import Wire
+from tests.world.batches import TIMESTAMP, batch
 
 EARLIEST, LATEST = -2, -1
 

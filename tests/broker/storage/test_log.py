@@ -12,7 +12,17 @@ from shoal_broker import ApiError
 from shoal_broker.config import TopicConfig
 from shoal_broker.storage.batches import Batches
 from shoal_broker.storage.log import Log
-from tests.batches import TIMESTAMP, Record, batch, marker, message, patched, payload, raw_batch, wrapper
+from tests.world.batches import (
+    TIMESTAMP,
+    Record,
+    batch,
+    marker,
+    message,
+    patched,
+    payload,
+    raw_batch,
+    wrapper,
+)
 
 MIB = 1 << 20
 TRANSACTIONAL = 0x10

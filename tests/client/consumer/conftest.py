@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal_broker import Broker
-from tests.two_brokers import History
+from tests.world.history import History
 
 
 @pytest.fixture

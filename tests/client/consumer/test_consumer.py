@@ -15,9 +15,10 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, NoPosition
 from shoal.records import Codec, RecordBatch, read_header, read_records, verify_crc
 from shoal_broker import Broker
-from tests import batches
 from tests.client.consumer.consumed import FIRST, SECOND, consumer, raw, take
-from tests.two_brokers import ABORT, COMMIT, History, wait_until
+from tests.world import batches
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.waiting import wait_until
 
 
 def offsets(record: RawRecord) -> list[int]:

@@ -15,9 +15,11 @@ from shoal.errors import AccessRefused, BrokerError, CorruptBatch, UnsupportedBa
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal_broker import Broker, BrokerCluster
-from tests import batches
 from tests.client.consumer.consumed import FIRST, consumer, raw, take
-from tests.two_brokers import History, lose_tail, wait_until
+from tests.world import batches
+from tests.world.history import History
+from tests.world.logs import lose_tail
+from tests.world.waiting import wait_until
 
 
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])

@@ -12,7 +12,8 @@ from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.client.consumer.consumed import FIRST, SECOND, consumer, take
-from tests.two_brokers import History, wait_until
+from tests.world.history import History
+from tests.world.waiting import wait_until
 
 
 class Telling(RebalanceListener):

@@ -22,8 +22,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker, BrokerCluster
 from shoal_broker.coordination.group import Group
-from tests.clocks import Ahead, Time
-from tests.two_brokers import config_of, wait_until
+from tests.world.clocks import Ahead, Time
+from tests.world.clusters import config_of
+from tests.world.waiting import wait_until
 
 #: The embedded broker's smallest.
 SESSION_MS = 6_000

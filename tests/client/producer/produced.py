@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from shoal import RawProducer, RecordMetadata
 from shoal.records import Codec
 from shoal_broker import Broker, BrokerCluster
-from tests import batches
-from tests.two_brokers import content_of
+from tests.world import batches
+from tests.world.contents import content_of
 
 
 def producer(broker: Broker | BrokerCluster, **changes: object) -> RawProducer:

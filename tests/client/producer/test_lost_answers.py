@@ -20,7 +20,8 @@ from shoal.errors import (
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker, BrokerCluster
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
-from tests.two_brokers import answers, batches_of
+from tests.world.contents import batches_of
+from tests.world.faults import answers
 
 
 @pytest.mark.parametrize("send_raw_bytes", [False, True])

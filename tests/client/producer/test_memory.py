@@ -17,9 +17,10 @@ from shoal.errors import (
 )
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from tests import batches
 from tests.client.producer.produced import producer, values
-from tests.two_brokers import answers, wait_until
+from tests.world import batches
+from tests.world.faults import answers
+from tests.world.waiting import wait_until
 
 
 @pytest.mark.parametrize("send_raw_bytes", [False, True])

@@ -15,9 +15,9 @@ from shoal.errors import (
 )
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker, BrokerCluster
-from tests import batches
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
-from tests.two_brokers import batches_of
+from tests.world import batches
+from tests.world.contents import batches_of
 
 
 def test_multi_batch_broker_receives_several_batches_per_request(generous: Broker) -> None:

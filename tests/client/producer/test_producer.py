@@ -17,9 +17,11 @@ from shoal.errors import (
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, fingerprint
 from shoal_broker import Broker
-from tests import batches
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
-from tests.two_brokers import History, batches_of, content_of, wait_until
+from tests.world import batches
+from tests.world.contents import batches_of, content_of
+from tests.world.history import History
+from tests.world.waiting import wait_until
 
 # Records
 

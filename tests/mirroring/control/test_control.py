@@ -25,9 +25,12 @@ from shoal.mirroring.model.reports import Left, TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
-from tests.driver_events import Events
 from tests.group_member import GroupMember
-from tests.two_brokers import History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.driver_events import Events
+from tests.world.faults import leads_elsewhere
+from tests.world.history import History
+from tests.world.waiting import is_let_go, wait_until
 
 PARTITION = TopicPartition("topic", 0)
 

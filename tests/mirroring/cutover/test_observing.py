@@ -20,7 +20,9 @@ from shoal.mirroring.sync.acls import MissingAcls
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.faults import Fault
-from tests.two_brokers import History, TwoBrokers, lagging
+from tests.world.clusters import TwoBrokers
+from tests.world.history import History
+from tests.world.logs import lagging
 
 
 @contextmanager

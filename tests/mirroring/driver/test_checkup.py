@@ -19,7 +19,7 @@ from shoal.net.address import Address
 from shoal_broker import Broker
 from tests.archive.archives import add, new_archive, objects_of, plain
 from tests.client.test_quorum import HOUR_MS, with_quorum
-from tests.two_brokers import config_of
+from tests.world.clusters import config_of
 
 
 @pytest.fixture

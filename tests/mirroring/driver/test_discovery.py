@@ -23,7 +23,8 @@ from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from tests.running_mirror import running
-from tests.two_brokers import TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.waiting import wait_until
 
 
 @dataclass

@@ -23,7 +23,8 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.timing import Timing
 from tests.running_mirror import running
-from tests.two_brokers import TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.waiting import wait_until
 
 RETENTION = {"retention.ms": "1000000"}
 

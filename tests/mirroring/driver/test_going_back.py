@@ -10,8 +10,11 @@ from shoal.client.cluster import Cluster
 from shoal.errors import ConfigError
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
-from tests.two_brokers import History, TwoBrokers, content_of, die_after, lagging, lose_tail
-from tests.way_back import WayBack, certificate_of, reversed_brokers, started_way_back
+from tests.world.clusters import TwoBrokers, die_after
+from tests.world.contents import content_of
+from tests.world.history import History
+from tests.world.logs import lagging, lose_tail
+from tests.world.way_back import WayBack, certificate_of, reversed_brokers, started_way_back
 
 TOPIC = TopicPartition("topic", 0)
 

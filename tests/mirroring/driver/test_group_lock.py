@@ -22,8 +22,9 @@ from shoal.state_directory import state_dir
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.clocks import Time
-from tests.two_brokers import config_of, wait_until
+from tests.world.clocks import Time
+from tests.world.clusters import config_of
+from tests.world.waiting import wait_until
 
 OFTEN = Timing(heartbeat_interval_s=0.02)
 

@@ -24,7 +24,7 @@ from shoal.mirroring.prepare.changes import Prepared, PreparedTopic
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 
 @dataclass

@@ -15,7 +15,8 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.timing import Timing
 from tests.running_mirror import running
-from tests.two_brokers import TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.waiting import wait_until
 
 
 class Busy(Watch):

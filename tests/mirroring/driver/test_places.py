@@ -29,7 +29,9 @@ from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
 from tests.running_mirror import running
-from tests.two_brokers import NOW_MS, History, TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.history import NOW_MS, History
+from tests.world.waiting import wait_until
 
 
 class Driver:

@@ -15,7 +15,8 @@ from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.reports import WorkerReports
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
-from tests.two_brokers import TwoBrokers, Watched
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
 
 INTERVAL_S = 300.0
 POSITION = MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, "rules")

@@ -27,7 +27,11 @@ from shoal.spark.api import mirror
 from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
 from tests.spark.without_jvm import Context, without_jvm
-from tests.two_brokers import QUICK, Held, History, TwoBrokers, content_of, list_commits, wait_until
+from tests.world.clusters import QUICK, TwoBrokers
+from tests.world.contents import content_of
+from tests.world.faults import Held, list_commits
+from tests.world.history import History
+from tests.world.waiting import wait_until
 
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
 OFTEN = replace(QUICK, heartbeat_interval_s=0.05, shortest_refresh_s=0.1)

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.errors import Stopped
 from shoal.mirroring.driver.signals import Signals
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 
 def signals(stop: threading.Event | None = None) -> Signals:

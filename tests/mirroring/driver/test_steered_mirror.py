@@ -21,7 +21,10 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.spark.api import mirror
 from tests.control import send
 from tests.spark.without_jvm import without_jvm
-from tests.two_brokers import History, TwoBrokers, batches_of, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.history import History
+from tests.world.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -23,7 +23,7 @@ from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.topic_partition import TopicPartition
 from tests.control import parsed
 from tests.running_mirror import running
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 NAMES = ("orders", "orders.old", "logs")
 

@@ -16,8 +16,9 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.spark.api import mirror
 from shoal.topic_partition import TopicPartition
 from tests.spark.without_jvm import without_jvm
-from tests.two_brokers import History, content_of
-from tests.way_back import WayBack, started_way_back
+from tests.world.contents import content_of
+from tests.world.history import History
+from tests.world.way_back import WayBack, started_way_back
 
 
 class Going:

@@ -15,7 +15,7 @@ from rig import java
 from shoal.mirroring.control.protocol import process_name
 from shoal.mirroring.model.progress import GarbageCollection
 from shoal.mirroring.monitoring.processes import LocalProcesses, collections_of
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 PROCESS = 4711
 

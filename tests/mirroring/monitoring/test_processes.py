@@ -15,7 +15,7 @@ from shoal.mirroring.control.protocol import process_name
 from shoal.mirroring.model.progress import ProcessRole, ProcessUsage
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.timing import Timing
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 _BURN = (
     "import sys, time\nwhile time.process_time() < 0.2: pass\nprint('burnt', flush=True)\nsys.stdin.read()"

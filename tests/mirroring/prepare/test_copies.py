@@ -27,7 +27,12 @@ from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.running_mirror import running
-from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
+from tests.world.faults import answers
+from tests.world.history import History
+from tests.world.logs import lose_tail
+from tests.world.waiting import wait_until
 
 PARTITION = TopicPartition("topic", 0)
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})

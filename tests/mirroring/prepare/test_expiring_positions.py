@@ -12,7 +12,8 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.prepare.expiring_positions import warning_of_expiry
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from tests.two_brokers import config_of, list_commits
+from tests.world.clusters import config_of
+from tests.world.faults import list_commits
 
 
 @pytest.fixture

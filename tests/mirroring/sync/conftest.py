@@ -19,7 +19,7 @@ from shoal.mirroring.sync.prove import proofs
 from shoal.mirroring.sync.report import GroupOffset, GroupsReport
 from shoal.mirroring.sync.selected import settled
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import TwoBrokers
+from tests.world.clusters import TwoBrokers
 
 
 @dataclass

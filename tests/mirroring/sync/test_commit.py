@@ -18,7 +18,7 @@ from shoal.mirroring.sync.report import Action, GroupOffset
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.two_brokers import config_of
+from tests.world.clusters import config_of
 
 FIRST = TopicPartition("topic", 0)
 

@@ -23,7 +23,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from tests.mirroring.sync.conftest import Groups
 from tests.mirroring.sync.test_groups import mixed
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 
 def has_committed(groups: Groups, offset: int) -> bool:

@@ -22,11 +22,13 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.clock import now_ms
 from shoal_broker.coordination.group import CommittedOffset
-from tests import batches
 from tests.group_member import GroupMember
 from tests.mirroring.sync.conftest import Groups, row_of
 from tests.mirroring.sync.test_groups import mixed, open_transaction
-from tests.two_brokers import History, Killed, answers, lists_no_groups
+from tests.world import batches
+from tests.world.control import Killed
+from tests.world.faults import answers, lists_no_groups
+from tests.world.history import History
 
 
 def meanwhile(

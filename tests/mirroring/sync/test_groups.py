@@ -22,7 +22,7 @@ from shoal.mirroring.sync.decide import Seen, Sides, decide
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
 from tests.mirroring.sync.conftest import Groups, row_of
-from tests.two_brokers import ABORT, COMMIT
+from tests.world.history import ABORT, COMMIT
 
 
 def mixed(groups: Groups, topic: str = "topic") -> None:

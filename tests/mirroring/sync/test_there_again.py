@@ -22,8 +22,11 @@ from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.mirroring.sync.conftest import Groups
-from tests.two_brokers import ABORT, COMMIT, NOW_MS, History, TwoBrokers, answers, may_compact
-from tests.way_back import WayBack, certificate_of, reversed_brokers
+from tests.world.clusters import TwoBrokers
+from tests.world.faults import answers
+from tests.world.history import ABORT, COMMIT, NOW_MS, History
+from tests.world.logs import may_compact
+from tests.world.way_back import WayBack, certificate_of, reversed_brokers
 
 THERE, BACK = "shoal.source.destination", "shoal.destination.source"
 SIDES = {Direction.FORWARD: ("source", "destination"), Direction.REVERSE: ("destination", "source")}

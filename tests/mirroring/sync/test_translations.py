@@ -17,8 +17,9 @@ from shoal.mirroring.sync.translations import CopyMap, MirroredLog, count
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
-from tests import batches
-from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.history import ABORT, COMMIT, History
 from tests.world.source import SourcePartition
 
 PARTITION = TopicPartition("topic", 0)

@@ -20,8 +20,11 @@ from shoal.mirroring.task.committer import Commits
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition
-from tests import batches
-from tests.two_brokers import TwoBrokers, Watched, answers, wait_until
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
+from tests.world.faults import answers
+from tests.world.waiting import wait_until
 
 #: A position from which the first record lies behind a gap: its map has to be committed.
 POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, "rules", 0)

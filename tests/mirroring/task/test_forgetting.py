@@ -6,7 +6,8 @@ import pytest
 
 from shoal.mirroring.task import sender
 from tests.sent_requests import SentRequests
-from tests.two_brokers import NOW_MS, History, TwoBrokers
+from tests.world.clusters import TwoBrokers
+from tests.world.history import NOW_MS, History
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

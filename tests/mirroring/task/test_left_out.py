@@ -7,8 +7,12 @@ import pytest
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.records import Codec
-from tests import batches
-from tests.two_brokers import Content, History, TwoBrokers, Watched, batches_of
+from tests.world import batches
+from tests.world.batches import Content
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.control import Watched
+from tests.world.history import History
 
 DECODED = Rebatch(16_384, Codec.GZIP, everything=True)
 

@@ -21,20 +21,14 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests import batches
-from tests.produce_connection import produced
 from tests.sent_requests import SentRequests
-from tests.two_brokers import (
-    NOW_MS,
-    Acting,
-    History,
-    Killed,
-    Mortal,
-    TwoBrokers,
-    Watched,
-    batches_of,
-    let_pass,
-)
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.control import Acting, Killed, Mortal, Watched
+from tests.world.faults import let_pass
+from tests.world.history import NOW_MS, History
+from tests.world.produce_connection import produced
 
 DAY_MS = 86_400_000
 

@@ -11,14 +11,12 @@ import pytest
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal_broker.call import Call
-from tests.copying import TaskResult
-from tests.two_brokers import (
-    History,
-    TwoBrokers,
-    Watched,
-    lagging,
-    wait_until,
-)
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
+from tests.world.history import History
+from tests.world.logs import lagging
+from tests.world.task import TaskResult
+from tests.world.waiting import wait_until
 
 PARTITIONS = 8
 

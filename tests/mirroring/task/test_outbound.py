@@ -10,16 +10,11 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.records import Codec, Decision, fingerprint
-from tests.two_brokers import (
-    ABORT,
-    COMMIT,
-    NOW_MS,
-    History,
-    TwoBrokers,
-    Watched,
-    batches_of,
-    wait_until,
-)
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.control import Watched
+from tests.world.history import ABORT, COMMIT, NOW_MS, History
+from tests.world.waiting import wait_until
 
 #: Larger than all batches of a test here.
 ALL = Rebatch(100_000)

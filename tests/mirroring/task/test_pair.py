@@ -22,20 +22,11 @@ from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.native_path import SENDERS, send_by
 from tests.sent_requests import SentRequests
-from tests.two_brokers import (
-    ABORT,
-    COMMIT,
-    NOW_MS,
-    History,
-    Killed,
-    Mortal,
-    TwoBrokers,
-    Watched,
-    answers,
-    leads_elsewhere,
-    let_pass,
-    wait_until,
-)
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Killed, Mortal, Watched
+from tests.world.faults import answers, leads_elsewhere, let_pass
+from tests.world.history import ABORT, COMMIT, NOW_MS, History
+from tests.world.waiting import wait_until
 
 #: So small that a response has few batches, and one topic takes several.
 SMALL_BUFFER = 65_536 + 400

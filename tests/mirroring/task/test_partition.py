@@ -18,8 +18,10 @@ from shoal.mirroring.task import aligner, resume
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
-from tests import batches
-from tests.two_brokers import History, TwoBrokers, batches_of
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.history import History
 
 REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
     "codec-5": (lambda history: history.batch(1, flags=5), "its codec is 5"),

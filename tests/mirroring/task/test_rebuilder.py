@@ -9,13 +9,10 @@ import zlib
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from shoal.records import Codec
-from tests import batches
-from tests.two_brokers import (
-    NOW_MS,
-    Content,
-    History,
-    TwoBrokers,
-)
+from tests.world import batches
+from tests.world.batches import Content
+from tests.world.clusters import TwoBrokers
+from tests.world.history import NOW_MS, History
 
 # Rebuilt: holes
 

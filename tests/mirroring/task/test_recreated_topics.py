@@ -13,18 +13,13 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from tests import batches
-from tests.copying import TaskResult
-from tests.two_brokers import (
-    NOW_MS,
-    Held,
-    History,
-    RunningTask,
-    TwoBrokers,
-    Watched,
-    let_pass,
-    wait_until,
-)
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
+from tests.world.faults import Held, let_pass
+from tests.world.history import NOW_MS, History
+from tests.world.task import RunningTask, TaskResult
+from tests.world.waiting import wait_until
 
 OPEN = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
 

@@ -12,7 +12,8 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.acls import THE_CLUSTER, Acl
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.protocol.apis import ApiKey
-from tests.two_brokers import History, TwoBrokers
+from tests.world.clusters import TwoBrokers
+from tests.world.history import History
 
 
 @pytest.mark.parametrize(

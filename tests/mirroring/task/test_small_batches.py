@@ -15,7 +15,10 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.protocol.apis import ApiKey
 from shoal.records import ENTRY
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import History, TwoBrokers, Watched, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
+from tests.world.history import History
+from tests.world.waiting import wait_until
 
 FOUND = SmallBatches(1_000, 50_000)
 

@@ -12,13 +12,11 @@ from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
-from tests.two_brokers import (
-    Acting,
-    History,
-    TwoBrokers,
-    batches_of,
-    let_pass,
-)
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.control import Acting
+from tests.world.faults import let_pass
+from tests.world.history import History
 
 
 def test_batch_of_any_codec_arrives_with_its_bytes(brokers: TwoBrokers, history: History) -> None:

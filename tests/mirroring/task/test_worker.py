@@ -15,15 +15,12 @@ from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests.two_brokers import (
-    Held,
-    History,
-    RunningTask,
-    TwoBrokers,
-    Watched,
-    second_node,
-    wait_until,
-)
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
+from tests.world.faults import Held, second_node
+from tests.world.history import History
+from tests.world.task import RunningTask
+from tests.world.waiting import wait_until
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rig.cluster import two_clusters
-from tests.two_brokers import TwoBrokers
+from tests.world.clusters import TwoBrokers
 
 from .cases import CASES, Case
 from .clusters import run_between_clusters

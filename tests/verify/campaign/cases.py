@@ -20,9 +20,11 @@ from shoal.verify import DifferenceKind, Extent, Outcome, PartitionReport, Side,
 from shoal.verify.compare import MOST_AHEAD
 from shoal.verify.slots import MOST_DIFFERENT
 from shoal_broker import Broker
-from tests import batches
-from tests.two_brokers import NOW_MS, TwoBrokers, batches_of
-from tests.verifying import Item, encode, extra, missing, reordered
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.history import NOW_MS
+from tests.world.verifying import Item, encode, extra, missing, reordered
 
 __all__ = ["CASES", "LARGE_CASES", "Case"]
 

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator
 from shoal.records import Codec
 from shoal_broker import Broker
 from shoal_broker.storage.log import Log
-from tests import batches
-from tests.two_brokers import batches_of
+from tests.world import batches
+from tests.world.contents import batches_of
 
 from .logs import Placed, Stored, replaced, stored_batches
 

@@ -31,8 +31,8 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.net.address import parse_bootstrap
 from shoal.records import Codec as RecordCodec
 from shoal.verify import verify
-from tests.two_brokers import NOW_MS
-from tests.verifying import Item
+from tests.world.history import NOW_MS
+from tests.world.verifying import Item
 
 from .copiers import Copier
 from .faults import put_in

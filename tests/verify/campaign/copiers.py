@@ -18,7 +18,8 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.records import Codec
 from tests.mirrormaker.makers import Makers
 from tests.spark.without_jvm import without_jvm
-from tests.two_brokers import TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.waiting import wait_until
 
 from .logs import Piece, Placed, stored_batches
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from tests.verifying import Item
+from tests.world.verifying import Item
 
 from .logs import Piece
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from shoal.records import BatchHeader, Codec
 from shoal_broker import Broker
 from shoal_broker.storage.log import Log
-from tests import batches
-from tests.two_brokers import batches_of, content_of_batch
-from tests.verifying import Item, encode
+from tests.world import batches
+from tests.world.contents import batches_of, content_of_batch
+from tests.world.verifying import Item, encode
 
 __all__ = ["Piece", "Placed", "Stored", "lay", "replaced", "stored_batches", "stored_records"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from shoal.records import Codec
 from shoal_broker.storage.log import Log
-from tests import batches
-from tests.two_brokers import NOW_MS
-from tests.verifying import Item, encode, old_message, old_wrapper
+from tests.world import batches
+from tests.world.history import NOW_MS
+from tests.world.verifying import Item, encode, old_message, old_wrapper
 
 __all__ = ["SourceLog", "fill", "random_items"]
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from shoal.client.config import IsolationLevel
 from shoal.verify import Difference, Outcome, PartitionReport, verify
-from tests.two_brokers import NOW_MS, TwoBrokers, batches_of
-from tests.verifying import Item
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.history import NOW_MS
+from tests.world.verifying import Item
 
 from .cleaner import clean
 from .copiers import Copier, Copy, copy_by_makers, copy_by_shoal, cut

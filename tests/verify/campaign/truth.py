@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shoal_broker.storage.log import Log
-from tests.two_brokers import batches_of
-from tests.verifying import Item
+from tests.world.contents import batches_of
+from tests.world.verifying import Item
 
 from .logs import Placed, stored_records
 

@@ -19,7 +19,7 @@ from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.monitoring.door import Answer, Door, Route
 from shoal.net.address import Address
 from shoal.timing import Timing
-from tests.two_brokers import is_let_go, wait_until
+from tests.world.waiting import is_let_go, wait_until
 
 LOCAL = Address("127.0.0.1", 0)
 

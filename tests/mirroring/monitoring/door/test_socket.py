@@ -25,7 +25,7 @@ from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.monitoring.door import Answer, CommandAnswer, Door
 from shoal.net.address import Address
 from shoal.timing import Timing
-from tests.two_brokers import wait_until
+from tests.world.waiting import wait_until
 
 STATUS = b"POST /status HTTP/1.0\r\n\r\n"
 

@@ -17,7 +17,7 @@ from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from tests import metrics_fed
-from tests.two_brokers import Watched
+from tests.world.control import Watched
 
 __all__ = ["ServedPage", "Told", "expected", "partition_of", "report_of"]
 

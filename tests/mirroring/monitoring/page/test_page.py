@@ -21,7 +21,8 @@ from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.result_file import check_result_file
 from tests.mirroring.monitoring.page.page_reports import ServedPage, Told, expected, partition_of, report_of
-from tests.two_brokers import TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.waiting import wait_until
 
 ABOUT = About("west:9092", "east:9092", "shoal.west.east", ["topic a: keeps less"])
 ANYWHERE = Address("127.0.0.1", 0)

@@ -20,7 +20,10 @@ from shoal.net.address import Address
 from shoal.records import Codec
 from tests.browser import READABLE, Browser
 from tests.mirroring.monitoring.page.page_reports import ServedPage, Told, expected, partition_of, report_of
-from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.faults import leads_elsewhere
+from tests.world.history import ABORT
+from tests.world.waiting import wait_until
 
 SCHEMES = ["light", "dark"]
 

@@ -14,9 +14,13 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
-from tests import batches
 from tests.archive.archiving import Archiving, stored
-from tests.two_brokers import ABORT, COMMIT, QUICK, History, answers, lose_tail, may_compact, wait_until
+from tests.world import batches
+from tests.world.clusters import QUICK
+from tests.world.faults import answers
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.logs import lose_tail, may_compact
+from tests.world.waiting import wait_until
 
 
 @pytest.fixture

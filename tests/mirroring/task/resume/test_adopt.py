@@ -15,26 +15,17 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
-from tests import batches
-from tests.copying import TaskResult
 from tests.group_member import GroupMember
-from tests.two_brokers import (
-    ABORT,
-    COMMIT,
-    NOW_MS,
-    Content,
-    Held,
-    History,
-    Killed,
-    Mortal,
-    TwoBrokers,
-    Watched,
-    answers,
-    batches_of,
-    die_after,
-    wait_until,
-)
-from tests.verifying import Item, cut, encode, lay_out
+from tests.world import batches
+from tests.world.batches import Content
+from tests.world.clusters import TwoBrokers, die_after
+from tests.world.contents import batches_of
+from tests.world.control import Killed, Mortal, Watched
+from tests.world.faults import Held, answers
+from tests.world.history import ABORT, COMMIT, NOW_MS, History
+from tests.world.task import TaskResult
+from tests.world.verifying import Item, cut, encode, lay_out
+from tests.world.waiting import wait_until
 
 #: Take over copies that begin later than the source.
 LATER = frozenset({IncidentKind.SOURCE_RETENTION})

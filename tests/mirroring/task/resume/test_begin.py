@@ -13,7 +13,10 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import History, TwoBrokers, Watched, answers
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
+from tests.world.faults import answers
+from tests.world.history import History
 
 PARTITION = TopicPartition("topic", 0)
 GOES_ON = frozenset({IncidentKind.SOURCE_RESET})

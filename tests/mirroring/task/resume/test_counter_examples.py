@@ -20,22 +20,17 @@ from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests import batches
-from tests.late_requests import Requests, arrive
 from tests.native_path import SENDERS, send_by
-from tests.two_brokers import (
-    NOW_MS,
-    Content,
-    History,
-    Killed,
-    Mortal,
-    TwoBrokers,
-    batches_of,
-    lagging,
-    let_pass,
-    lose_tail,
-    wait_until,
-)
+from tests.world import batches
+from tests.world.batches import Content
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.control import Killed, Mortal
+from tests.world.faults import let_pass
+from tests.world.history import NOW_MS, History
+from tests.world.late_requests import Requests, arrive
+from tests.world.logs import lagging, lose_tail
+from tests.world.waiting import wait_until
 
 DAY_MS = 86_400_000
 OLD_MS = NOW_MS - 30 * DAY_MS

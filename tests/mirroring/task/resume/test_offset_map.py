@@ -10,16 +10,11 @@ from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.offset_map import Exactness, Stretch
 from tests.mirroring.task.resume.test_adopt import varied
 from tests.mirroring.test_incidents import foreign
-from tests.two_brokers import (
-    ABORT,
-    COMMIT,
-    Acting,
-    History,
-    TwoBrokers,
-    Watched,
-    batches_of,
-    lose_tail,
-)
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.control import Acting, Watched
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.logs import lose_tail
 
 KNOWN, BROKEN, REPEATED = Stretch.KNOWN, Stretch.BROKEN, Stretch.REPEATED
 

@@ -17,21 +17,14 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import (
-    NOW_MS,
-    History,
-    TwoBrokers,
-    Watched,
-    answers,
-    batches_of,
-    compacted,
-    die_after,
-    lagging,
-    lose_tail,
-    may_compact,
-    refuses_offsets,
-    wait_until,
-)
+from tests.world.batches import compacted
+from tests.world.clusters import TwoBrokers, die_after
+from tests.world.contents import batches_of
+from tests.world.control import Watched
+from tests.world.faults import answers, refuses_offsets
+from tests.world.history import NOW_MS, History
+from tests.world.logs import lagging, lose_tail, may_compact
+from tests.world.waiting import wait_until
 
 
 def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:

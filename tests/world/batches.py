@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record.util import calc_crc32c
 from kafka.codec import lz4_encode_old_kafka
 
-from shoal.records import Codec, RecordBatch, split
+from shoal.records import Codec, RecordBatch, read_key_value_headers, read_records, split
 
 __all__ = [
     "CONTROL",
     "DELETE_HORIZON",
     "LOG_APPEND_TIME",
     "TRANSACTIONAL",
+    "Content",
     "Record",
     "batch",
     "before_padding",
+    "compacted",
     "compressed",
     "marker",
     "message",
@@ -53,6 +55,15 @@ _COMPRESS = {
     Codec.LZ4: lz4_encode,
     Codec.ZSTD: zstd_encode,
 }
+
+
+class Content(NamedTuple):
+    """A record without its offset, which a mirror changes."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
@@ -232,6 +243,35 @@ def patched(original: bytes | bytearray, position: int, replacement: bytes) -> b
     changed[position : position + len(replacement)] = replacement
     changed[17:21] = calc_crc32c(bytes(changed[21:])).to_bytes(4)
     return changed
+
+
+def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
+    """Return the rest of a batch after compaction: its range, its producer, and some of its records."""
+    header = batch.header
+    left = [record for record in read_records(batch, 1_000_000) if keep(record.offset)]
+    records = [
+        Record(
+            value=value,
+            key=key,
+            headers=[(name.decode(), each) for name, each in headers],
+            offset_delta=record.offset - header.base_offset,
+            timestamp_delta=record.timestamp - header.base_timestamp,
+        )
+        for record in left
+        for key, value, headers in [read_key_value_headers(record)]
+    ]
+    return raw_batch(
+        payload(records) if records else b"",
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        records_count=len(records),
+        attributes=TRANSACTIONAL * header.is_transactional | LOG_APPEND_TIME * header.is_log_append_time,
+    )
 
 
 def view(data: bytes | bytearray) -> RecordBatch:

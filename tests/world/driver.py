@@ -18,10 +18,12 @@ from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition
-from tests.copying import TaskResult
-from tests.driver_events import Events
-from tests.two_brokers import CheckedGate, Killed, RunningTask, TwoBrokers, wait_until
+from tests.world.clusters import TwoBrokers
+from tests.world.control import CheckedGate, Killed
+from tests.world.driver_events import Events
 from tests.world.fencing import Fencing
+from tests.world.task import RunningTask, TaskResult
+from tests.world.waiting import wait_until
 
 __all__ = ["Driver", "Following"]
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from shoal.records import Codec
 from shoal.verify import Difference, DifferenceKind, OffsetRange, PartitionReport, VerifyReport, verify
 from shoal_broker.storage.log import Log
-from tests import batches
-from tests.two_brokers import TwoBrokers, batches_of
+from tests.world import batches
+from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
 
 __all__ = [
     "Item",

@@ -24,8 +24,8 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
 from shoal.topic_partition import TopicPartition
-from tests.produce_connection import produced
-from tests.two_brokers import Acting, Killed, Watched
+from tests.world.control import Acting, Killed, Watched
+from tests.world.produce_connection import produced
 
 __all__ = ["Requests", "arrive", "given_to_send", "through_tap"]
 

@@ -1,88 +1,26 @@
-"""A copy task without a driver, for tests and measurements: it copies some ranges, and ends."""
+"""A copy task in a thread of the test: it copies some ranges, and ends."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
-from shoal.client.coordinator import MemberId
-from shoal.client.lot import Gate, open_gate
 from shoal.errors import PartitionStopped
 from shoal.mirroring.control import Control
-from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned, TaskReport
-from shoal.mirroring.model.steering import UNSTEERED
 from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition
+from tests.world.waiting import DEADLINE_S
 
-__all__ = ["TaskResult", "Uncontrolled", "run_copy_task"]
-
-
-_log = logging.getLogger("shoal.control")
-
-
-class Uncontrolled:
-    """
-    The control of a task without a mirror's driver: it runs to its end and is no group's member.
-
-    So nothing refuses a late commit: a new generation is only one for the task.
-    """
-
-    stop_requested = False
-    assignment: Mapping[TopicPartition, Assigned] = MappingProxyType({})
-    interruptions = 0
-    generation = 0
-    steering = UNSTEERED
-    #: No task needs it, since nothing is limited.
-    allowance = Allowance()
-
-    def check_lease(self) -> None:
-        """Allow everything: without a driver there is no lease."""
-
-    def raise_if_orphan(self) -> None:
-        """Do nothing: there is no driver that could be gone."""
-
-    def take_new(self) -> Sequence[Assigned]:
-        """Return nothing: the document does not change."""
-        return []
-
-    def on_document(self, call: Callable[[], object]) -> None:
-        """Call this once: the document does not change."""
-        call()
-
-    def open_gate(self) -> Gate:
-        """Return a gate that stays open."""
-        return open_gate()
-
-    def close_gate(self, gate: Gate) -> None:
-        """Do nothing."""
-
-    def membership(self) -> MemberId:
-        """Return a member outside of the group's protocol."""
-        return MemberId()
-
-    def begin_generation(self) -> None:
-        """Begin one for this task alone."""
-        self.interruptions += 1
-        self.generation += 1
-
-    def report(self, report: TaskReport) -> None:
-        """Write incidents to the task's log, since there is no driver."""
-        for each in report.partitions:
-            for incident in each.counters.incidents:
-                if incident.continued:
-                    kind, lost, reason = incident.kind.value, incident.lost, incident.reason
-                    _log.warning("%s continued after %s (lost: %s): %s", each.partition, kind, lost, reason)
-
-    def wait(self, seconds: float) -> None:
-        """Wait the whole time."""
-        time.sleep(seconds)
+__all__ = [
+    "RunningTask",
+    "TaskResult",
+    "run_copy_task",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +79,35 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: 
     follow_documents(settings, followed)
     stopped = tuple(followed.stopped[each.source] for each in ranges if each.source in followed.stopped)
     return TaskResult(stopped, complete=all(followed.over.get(each.source) for each in ranges))
+
+
+class RunningTask:
+    """A copy task in a thread, for tests that act while it runs."""
+
+    def __init__(self, run: Callable[[], TaskResult]) -> None:
+        self._outcome: TaskResult | BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(run,), daemon=True)
+        self._thread.start()
+
+    def _run(self, run: Callable[[], TaskResult]) -> None:
+        try:
+            self._outcome = run()
+        except BaseException as error:
+            self._outcome = error
+
+    def result(self, timeout_s: float = DEADLINE_S) -> TaskResult:
+        """Wait for its end, and return its result or raise its exception."""
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), "the task does not end"
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+    def ends_within(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()

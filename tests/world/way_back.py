@@ -18,7 +18,8 @@ from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal_broker import Broker
-from tests.two_brokers import ABORT, COMMIT, TwoBrokers
+from tests.world.clusters import TwoBrokers
+from tests.world.history import ABORT, COMMIT
 
 __all__ = ["TOPIC_NAME", "WayBack", "certificate_of", "reversed_brokers", "started_way_back"]
 

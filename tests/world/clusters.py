@@ -1,0 +1,178 @@
+"""Two embedded clusters, and a mirror's settings between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.client.coordinator import MemberId
+from shoal.mirroring.control import Control
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.position import MirrorPosition
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.positions import GroupPositions
+from shoal.net.address import Address
+from shoal.protocol.apis import ApiKey
+from shoal.timing import Timing
+from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from tests.world.batches import Content
+from tests.world.contents import content_of
+from tests.world.control import Killed, Mortal, Uncontrolled
+from tests.world.faults import (
+    let_pass,
+)
+from tests.world.history import History
+from tests.world.task import RunningTask, TaskResult, run_copy_task
+
+__all__ = [
+    "QUICK",
+    "TwoBrokers",
+    "config_of",
+    "die_after",
+]
+
+#: Partitions and fetches wait for milliseconds instead of seconds: the brokers answer at once.
+QUICK = Timing(
+    first_retry_ms=1,
+    longest_retry_ms=20,
+    admission_s=0.005,
+    look_interval_s=0.0,
+    fetch_max_wait_ms=20,
+    hold_look_s=0.001,
+)
+
+
+@dataclass(frozen=True)
+class TwoBrokers:
+    """Source and destination, and workers between them."""
+
+    source: Broker
+    destination: Broker
+    settings: CopySettings
+
+    @classmethod
+    @contextmanager
+    def started(cls, *, multi_batch: bool = False) -> Iterator[TwoBrokers]:
+        """Start both.
+
+        With ``multi_batch`` the destination accepts several batches in a request. Otherwise the mirror does
+        not request that, so that each Produce request has one batch.
+        """
+        config = {"shoal.multi.batch.produce": str(multi_batch).lower()}
+        with ExitStack() as stack:
+            source = stack.enter_context(Broker(cluster_id="source"))
+            destination = stack.enter_context(Broker(cluster_id="destination", config=config))
+            settings = CopySettings(
+                source=config_of("source", source),
+                destination=config_of("destination", destination),
+                group="mirror",
+                rules="rules",
+                fetch_buffer_bytes=4 * 1024 * 1024,
+                multi_batch=multi_batch,
+                timing=QUICK,
+            )
+            yield cls(source, destination, settings)
+
+    def with_settings(self, **changes: Any) -> TwoBrokers:
+        return replace(self, settings=replace(self.settings, **changes))
+
+    def with_timing(self, **times: Any) -> TwoBrokers:
+        return self.with_settings(timing=replace(self.settings.timing, **times))
+
+    def read_uncommitted(self) -> TwoBrokers:
+        source = replace(self.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+        return self.with_settings(source=source)
+
+    def impatient(self) -> TwoBrokers:
+        """Wait shortly for each answer, for tests of fetches that a broker answers only after its wait."""
+        source = replace(self.settings.source, request_timeout_ms=250)
+        destination = replace(self.settings.destination, request_timeout_ms=250)
+        return self.with_settings(source=source, destination=destination)
+
+    # Contents
+
+    def topic(self, name: str = "topic", partitions: int = 1, **destination_config: str) -> list[History]:
+        """Create a topic on both sides; return the histories of the source's partitions."""
+        self.source.create_topic(name, partitions)
+        self.destination.create_topic(
+            name, partitions, {key.replace("_", "."): value for key, value in destination_config.items()}
+        )
+        return [History(log) for log in self.source.topics.topic(name).logs]
+
+    def copied(self, topic: str = "topic", partition: int = 0) -> list[Content]:
+        """Return the destination's records."""
+        return content_of(self.destination.log(topic, partition))
+
+    def position(self, topic: str = "topic", partition: int = 0) -> MirrorPosition:
+        """Return the committed position."""
+        key = TopicPartition(topic, partition)
+        with Cluster(self.settings.source) as cluster:
+            return GroupPositions(cluster, self.settings.group, MemberId).read([key])[key]
+
+    def commit(self, position: MirrorPosition, topic: str = "topic", partition: int = 0) -> None:
+        """Commit a position, over any committed one."""
+        with Cluster(self.settings.source) as cluster:
+            GroupPositions(cluster, self.settings.group, MemberId).commit(
+                {TopicPartition(topic, partition): position}
+            )
+
+    def taking_over(self, offset: int = 0, topic: str = "topic") -> TwoBrokers:
+        """Let a consumer of the mirror's group commit an offset, and let the mirror begin there."""
+        consumed = {TopicPartition(topic, 0): Committed(offset, "")}
+        with Cluster(self.settings.source) as cluster:
+            assert commit_offsets(cluster, self.settings.group, consumed, MemberId()) == {}
+        return self.with_settings(takes_over_offsets=True)
+
+    def forget_pairs(self) -> None:
+        """Let the group's positions expire."""
+        self.source.groups.delete(self.settings.group)
+
+    # Copying
+
+    def ranges(self, *topics: str) -> list[CopyRange]:
+        """Return ranges from the logs' starts to their ends, for all partitions of some topics."""
+        committed = self.settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+        return [
+            CopyRange(
+                topic,
+                number,
+                topic,
+                log.log_start_offset,
+                log.last_stable_offset if committed else log.high_watermark,
+            )
+            for topic in topics or ("topic",)
+            for number, log in enumerate(self.source.topics.topic(topic).logs)
+        ]
+
+    def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> TaskResult:
+        """Copy up to the current ends, as one task does."""
+        return run_copy_task(
+            self.ranges() if ranges is None else ranges, self.settings, control or Uncontrolled()
+        )
+
+    def start(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> RunningTask:
+        wanted = self.ranges() if ranges is None else ranges
+        return RunningTask(lambda: self.run(wanted, control))
+
+
+def config_of(name: str, *brokers: Broker) -> ClientConfig:
+    addresses = tuple(Address(broker.host, broker.port) for broker in brokers)
+    return ClientConfig(name, addresses, request_timeout_ms=5_000)
+
+
+def die_after(brokers: TwoBrokers, requests: int) -> None:
+    """Kill a worker after this many acknowledged requests; only its first position is committed."""
+    let_pass(brokers.destination, ApiKey.PRODUCE, requests)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    try:
+        brokers.run(control=Mortal())
+    except Killed:
+        brokers.destination.faults.clear()
+    else:
+        raise AssertionError("the task was not killed")

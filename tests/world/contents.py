@@ -1,0 +1,81 @@
+"""
+The records of embedded brokers' logs, as a client decodes them.
+
+aiokafka decodes them, from the bytes in the log: neither the compared records nor their decoding are shoal's.
+"""
+
+from __future__ import annotations
+
+from aiokafka.record import MemoryRecords
+
+from shoal.records import RecordBatch, split, verify_crc
+from shoal_broker.storage.log import Log
+from tests.world import batches
+from tests.world.batches import Content
+
+__all__ = [
+    "batches_of",
+    "content_of",
+    "content_of_batch",
+]
+
+
+def content_of_batch(batch: bytes | bytearray | memoryview) -> list[tuple[int, Content]]:
+    """Return a batch's records with their offsets; one of magic 0 has no time, which is -1."""
+    if batch[16] < 2:
+        return _content_of_old_batch(batch)
+    # If the bit is cleared, a LogAppendTime batch shows its records' own times.
+    attributes = int.from_bytes(batch[21:23]) & ~batches.LOG_APPEND_TIME
+    decoder = MemoryRecords(bytes(batches.patched(bytes(batch), 21, attributes.to_bytes(2))))
+    decoded = decoder.next_batch()
+    assert decoded is not None
+    return [
+        (record.offset, Content(record.timestamp, record.key, record.value, tuple(record.headers or ())))
+        for record in decoded
+    ]
+
+
+def _content_of_old_batch(batch: bytes | bytearray | memoryview) -> list[tuple[int, Content]]:
+    decoded = MemoryRecords(bytes(batch)).next_batch()
+    assert decoded is not None
+    return [
+        (each.offset, Content(-1 if each.timestamp is None else each.timestamp, each.key, each.value, ()))
+        for each in decoded
+    ]
+
+
+def decoded(batch: bytes | bytearray | memoryview) -> list[Content]:
+    return [content for _, content in content_of_batch(batch)]
+
+
+def batches_of(log: Log) -> list[RecordBatch]:
+    """Return all batches of a log, as they are stored."""
+    found: list[RecordBatch] = []
+    offset = log.log_start_offset
+    while True:
+        read = log.read(offset, 2**31, committed=False, at_least_one_batch=True)
+        assert isinstance(read.record_set, memoryview), "the log is in memory"
+        found += split(read.record_set)
+        if not read.record_set:
+            return found
+        offset = found[-1].header.next_offset
+
+
+def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
+    """Return all records of a destination's log.
+
+    Checks that its batches have right CRCs and counts, and that its offsets have no gap, unless it is
+    compacted.
+    """
+    records: list[Content] = []
+    expected = log.log_start_offset
+    least_end = log.log_end_offset  # more may arrive during the read
+    for batch in batches_of(log):
+        verify_crc(batch)
+        assert is_compacted or batch.header.base_offset == expected
+        expected = batch.header.next_offset
+        decoded = decoded(batch.view)
+        assert len(decoded) == batch.header.records_count
+        records += decoded
+    assert is_compacted or expected >= least_end
+    return records
