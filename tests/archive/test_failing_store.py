@@ -59,13 +59,11 @@ FAULTS = {
 
 
 def new_source(archiving: Archiving, seed: int) -> SourcePartition:
-    archiving.brokers.topic()
-    log = archiving.brokers.source.log("topic", 0)
-    return SourcePartition(0, log, random.Random(seed), keeps_append_time=False, has_keys=False)
+    return SourcePartition(archiving.brokers.topic()[0].log, random.Random(seed))
 
 
 def assert_restored(archiving: Archiving, source: SourcePartition) -> None:
-    assert archiving.restored() == [each.content for each in source.records if each.is_shown]
+    assert archiving.restored() == source.committed
     assert archiving.verified() is Outcome.EQUAL
 
 

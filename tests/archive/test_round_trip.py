@@ -31,9 +31,7 @@ def archiving(tmp_path: Path) -> Iterator[Archiving]:
 
 
 def new_source(archiving: Archiving, dice: random.Random) -> SourcePartition:
-    archiving.brokers.topic()
-    log = archiving.brokers.source.log("topic", 0)
-    return SourcePartition(0, log, dice, keeps_append_time=False, has_keys=False)
+    return SourcePartition(archiving.brokers.topic()[0].log, dice)
 
 
 def shown(source: SourcePartition, start: int = 0, end: int = 2**63 - 1) -> list[Content]:
@@ -86,11 +84,11 @@ def test_batch_of_20_megabytes_is_restored(tmp_path: Path) -> None:
 def test_restore_ends_at_any_offset_of_a_batch(archiving: Archiving, end: int) -> None:
     source = new_source(archiving, random.Random(1))
     for codec in (Codec.LZ4, Codec.NONE, Codec.ZSTD):
-        source.batch(codec)
-    source.holed_batch()
-    source.transaction()
-    source.batch_with_append_time()
-    source.compressed_messages()
+        source.any_batch(codec)
+    source.any_holed_batch()
+    source.any_transaction()
+    source.any_batch_with_append_time()
+    source.any_compressed_messages()
     archiving.to_the_end()
     last = source.next_offset
     assert last > 17
@@ -105,7 +103,12 @@ def test_restore_to_a_point_in_time_is_that_of_the_list(archiving: Archiving, se
     dice = random.Random(seed)
     source = new_source(archiving, dice)
     for _ in range(10):
-        kinds = [source.batch, source.transaction, source.holed_batch, source.compressed_messages]
+        kinds = [
+            source.any_batch,
+            source.any_transaction,
+            source.any_holed_batch,
+            source.any_compressed_messages,
+        ]
         dice.choice(kinds)()
     archiving.to_the_end()
     times = sorted({each.content.timestamp for each in source.records if each.content.timestamp > 0})

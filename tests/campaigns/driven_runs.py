@@ -151,7 +151,7 @@ def by_a_driver(world: TaskWorld, dice: random.Random) -> TaskEnd:
         for _ in range(dice.randint(1, 6)):
             for each in world.partitions:
                 if dice.random() < 0.5:
-                    dice.choice([each.batch, each.batch_behind_a_gap, each.transaction])()
+                    dice.choice([each.any_batch, each.any_batch_behind_a_gap, each.any_transaction])()
             happen = [mirror.begin, mirror.kill, mirror.end, mirror.recall, mirror.interrupt, mirror.revoke]
             dice.choice([*happen, mirror.hold_requests_back, mirror.let_requests_go])()
             mirror.replace_dead()

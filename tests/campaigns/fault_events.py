@@ -20,7 +20,7 @@ from shoal.records.compression import DEFAULT_LIMIT_BYTES
 from shoal_broker.clock import now_ms
 from tests.world.clusters import QUICK
 from tests.world.contents import batches_of
-from tests.world.faults import answers
+from tests.world.faults import answers, led_by_another, without_records
 from tests.world.logs import lagging
 from tests.world.source import DAY_MS
 from tests.world.tasks import TOPIC, TaskWorld
@@ -125,7 +125,7 @@ def source_gets_many_gaps(world: TaskWorld, dice: random.Random) -> None:
     """A partition grows by more gaps than one commit has milestones, or runs, for."""
     partition = world.a_partition()
     for _ in range(dice.randint(10, 60)):
-        dice.choice([partition.batch_behind_a_gap, partition.holed_batch])()
+        dice.choice([partition.any_batch_behind_a_gap, partition.any_holed_batch])()
 
 
 @happens(Family.FAULTS)
@@ -217,13 +217,8 @@ def metadata_name_a_leader_that_is_gone(world: TaskWorld, dice: random.Random) -
 
 
 def _with_leader_that_is_gone(response: Any) -> Any:
-    here = response.brokers[0]
     # The discard port, on which no process listens.
-    response.brokers.append(type(here)(node_id=99, host=here.host, port=9, rack=None))
-    for topic in response.topics:
-        for each in topic.partitions:
-            each.leader_id = 99
-    return response
+    return led_by_another(response, response.brokers[0].host, 9)
 
 
 @happens(Family.FAULTS)
@@ -275,16 +270,11 @@ def answer_without_records(
 ) -> None:
     """Let the source answer so many fetches without records; by default, one that may wait brings them."""
     for node in world.source.nodes:
-        answers(node, ApiKey.FETCH, _without_records, times, to=to)
+        answers(node, ApiKey.FETCH, without_records, times, to=to)
 
 
 def _is_hasty(request: Any) -> bool:
     return bool(request.max_wait_ms <= QUICK.fetch_max_wait_ms)
-
-
-def _without_records(response: Any) -> Any:
-    left = [replace(each, record_set=memoryview(b"")) for each in response.partitions]
-    return replace(response, partitions=left)
 
 
 @happens(Family.FAULTS, stops=["the answer does not speak of it"])

@@ -224,7 +224,7 @@ def source_ends_behind_a_gap(world: TaskWorld, dice: random.Random) -> None:
     """The cleaner removed the last batches of a log, whose end stays."""
     world.be_hasty_about_gaps()
     world.at_the_end_of_the_step(world.be_patient)
-    world.a_partition().gap_at_the_end()
+    world.a_partition().any_gap_at_the_end()
 
 
 @happens(

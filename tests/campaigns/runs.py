@@ -106,7 +106,7 @@ def while_the_source_grows(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """Producers write while a task copies up to the ends of before."""
     ends = _ends(world)
     before = [world.position(each.number) for each in world.partitions]
-    acting = Acting(dice.randint(0, _LATEST_CHECK), world.a_partition().batch)
+    acting = Acting(dice.randint(0, _LATEST_CHECK), world.a_partition().any_batch)
     outcome = world.run(acting)
     for partition, position, end in zip(world.partitions, before, ends, strict=True):
         reached = world.position(partition.number)
@@ -200,7 +200,7 @@ def without_an_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
     running = world.start(control, world.open_ranges())
     for _ in range(dice.randint(0, 3)):
         for each in world.partitions:
-            each.batch()
+            each.any_batch()
     ends = world.reachable_ends()
     deadline = time.monotonic() + _CATCH_UP_S
     while running.is_running and not (world.has_caught_up(control, ends) or _leaves_out(control)):

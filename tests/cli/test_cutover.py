@@ -32,6 +32,7 @@ from tests.group_member import GroupMember
 from tests.snapshots import Texts
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
+from tests.world.faults import offer
 from tests.world.history import COMMIT, History
 from tests.world.logs import lagging
 
@@ -303,11 +304,9 @@ def test_cutover_lets_consumers_of_other_topics_go_on(
 
 
 def test_cutover_waits_for_consumers_at_a_source_that_lists_no_states(
-    move: Move, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, texts: Texts
+    move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    apis = move.two.source.apis
-    before_2_6 = {**apis, ApiKey.LIST_GROUPS: replace(apis[ApiKey.LIST_GROUPS], newest=3)}
-    monkeypatch.setattr(move.two.source, "apis", before_2_6)
+    offer(move.two.source, ApiKey.LIST_GROUPS, newest=3)  # as before 2.6
     move.commit(move.two.source, "app", 7)
     with Cluster(move.two.settings.source) as cluster:
         GroupMember(cluster, "app", protocol="range", instance_id="app-1").join([ORDERS])

@@ -31,7 +31,7 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.snapshots import Texts
-from tests.world.faults import list_commits
+from tests.world.faults import offer
 
 pytestmark = pytest.mark.usefixtures("java")
 
@@ -255,7 +255,7 @@ def test_offsets_of_another_program_are_a_warning(sides: Sides, texts: Texts) ->
 
 
 def test_positions_that_expire_are_a_warning(sides: Sides, texts: Texts) -> None:
-    list_commits(sides.source, 5, 9)
+    offer(sides.source, ApiKey.OFFSET_COMMIT, oldest=5, newest=9)
     (warning,) = sides.found()["warnings"]
     texts(warning)
 

@@ -16,10 +16,8 @@ from shoal.protocol.fetch import FetchResponse
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
 from tests.client.turns import turn
-from tests.world.faults import answers
+from tests.world.faults import answers, before_each_request
 from tests.world.history import History
 from tests.world.logs import begin_at
 
@@ -74,13 +72,7 @@ def broker() -> Iterator[Broker]:
 def asked(broker: Broker) -> list[Asked]:
     """The requests that reach the broker."""
     seen: list[Asked] = []
-    before = broker.apis[ApiKey.FETCH]
-
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        seen.append(read(request))
-        return before.handle(broker, call, request)
-
-    broker.apis = {**broker.apis, ApiKey.FETCH: replace(before, handle=handle)}
+    before_each_request(broker, ApiKey.FETCH, lambda request: seen.append(read(request)))
     return seen
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from shoal.client.cluster import Cluster
@@ -16,6 +14,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
+from tests.world.faults import offer
 
 
 @pytest.mark.parametrize(
@@ -42,11 +41,9 @@ def test_listed_group_by_type_and_state(
 
 @pytest.mark.parametrize(("newest", "described"), [(3, 1), (4, 0)])
 def test_list_groups_with_states_describes_the_groups_of_an_old_broker(
-    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, newest: int, described: int
+    broker: Broker, cluster: Cluster, newest: int, described: int
 ) -> None:
-    apis = broker.apis
-    older = {**apis, ApiKey.LIST_GROUPS: replace(apis[ApiKey.LIST_GROUPS], newest=newest)}
-    monkeypatch.setattr(broker, "apis", older)
+    offer(broker, ApiKey.LIST_GROUPS, newest=newest)
     commit_offsets(cluster, "idle", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
     GroupMember(cluster, "busy", protocol="range", instance_id="busy-1").join()
     if described:

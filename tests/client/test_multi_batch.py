@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
-from tests.world import batches
+from tests.world import batches, faults
 from tests.world.clusters import config_of
 from tests.world.contents import batches_of
 from tests.world.produce_connection import takes_multi_batch
@@ -57,16 +56,14 @@ def test_unmarked_client_is_refused_multi_batch(broker: Broker) -> None:
 
 @pytest.mark.parametrize("broker", [STOCK], indirect=True)
 def test_broker_that_checks_acks_first_counts_as_stock(broker: Broker) -> None:
-    api = broker.apis[ApiKey.PRODUCE]
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        response = api.handle(broker, call, request)
-        if request.acks not in (-1, 0, 1):
-            for each in response.responses[0].partition_responses:
-                each.error_code = ErrorCode.INVALID_REQUIRED_ACKS
+    def refused(response: Any) -> Any:
+        for each in response.responses[0].partition_responses:
+            each.error_code = ErrorCode.INVALID_REQUIRED_ACKS
         return response
 
-    broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    has_odd_acks = {"to": lambda request: request.acks not in (-1, 0, 1)}
+    faults.answers(broker, ApiKey.PRODUCE, refused, math.inf, **has_odd_acks)
     assert answers(broker, PLAIN) == {PLAIN: False}
 
 
@@ -90,15 +87,14 @@ def test_probe_writes_nothing(broker: Broker, records: int) -> None:
 @pytest.mark.parametrize("broker", [STOCK, MULTI_BATCH], indirect=True)
 def test_probe_accepted_with_any_acks_has_wrong_checksums(broker: Broker) -> None:
     """The probe also has wrong checksums."""
-    api = broker.apis[ApiKey.PRODUCE]
     codes = []
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        response = api.handle(broker, call, replace(request, acks=-1))
+    def serve(request: Any, answer: Callable[[Any], Any]) -> Any:
+        response = answer(replace(request, acks=-1))
         codes.append(response.responses[0].partition_responses[0].error_code)
         return response
 
-    broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    faults.serve_by(broker, ApiKey.PRODUCE, serve)
     assert answers(broker, PLAIN) == {PLAIN: False}
     assert set(codes) <= {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}
     assert broker.log(*PLAIN).log_end_offset == 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +16,8 @@ from shoal.errors import Disconnected, Unreachable
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
 from tests.world.clusters import config_of
+from tests.world.faults import answers
 
 UNKNOWN = Address("kafka-internal.invalid", 65092)
 
@@ -60,10 +59,8 @@ def silent() -> Iterator[Address]:
 
 def advertise(broker: Broker, *addresses: Address, also_itself: bool = False) -> None:
     """Let a broker advertise other addresses, the first of them as its own unless it is also there."""
-    before = broker.apis[ApiKey.METADATA]
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        response = before.handle(broker, call, request)
+    def advertising(response: Any) -> Any:
         (here,) = response.brokers
         others = [
             type(here)(node_id=here.node_id + also_itself + number, host=host, port=port, rack=None)
@@ -72,7 +69,7 @@ def advertise(broker: Broker, *addresses: Address, also_itself: bool = False) ->
         response.brokers[:] = [here, *others] if also_itself else others
         return response
 
-    broker.apis = {**broker.apis, ApiKey.METADATA: replace(before, handle=handle)}
+    answers(broker, ApiKey.METADATA, advertising, math.inf)
 
 
 def failing(broker: Broker) -> str:

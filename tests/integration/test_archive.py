@@ -49,15 +49,13 @@ def aborted_in(found: Sequence[RecordBatch]) -> list[tuple[int, int, int]]:
 
 def test_dump_log_segments_reads_a_hundred_segments_of_every_kind_of_batch(tmp_path: Path) -> None:
     with Archiving.started(tmp_path / "archive") as archiving:
-        archiving.brokers.topic()
-        log = archiving.brokers.source.log("topic", 0)
-        source = SourcePartition(0, log, random.Random(36), keeps_append_time=False, has_keys=False)
+        source = SourcePartition(archiving.brokers.topic()[0].log, random.Random(36))
         for number in range(100):
             source.grow()
             if number % 4 == 0:
-                source.transaction()
+                source.any_transaction()
             archiving.to_the_end()
-        objects, found = archiving.objects(), batches_of(log)
+        objects, found = archiving.objects(), batches_of(source.log)
         assert len(objects.names) == 100
         directory = tmp_path / "archive" / objects.path
         dumped = dump_partition(directory, deep=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -18,14 +17,12 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
 from tests.world import batches
 from tests.world.batches import Content, compacted
 from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
 from tests.world.control import Killed, Mortal, Watched
-from tests.world.faults import answers, let_pass
+from tests.world.faults import answers, before_request, let_pass
 from tests.world.history import ABORT, NOW_MS, History
 from tests.world.logs import lose_tail
 from tests.world.waiting import wait_until
@@ -284,19 +281,6 @@ def test_batch_that_is_always_answered_as_an_older_one_stops_the_partition(
 # A topic that is created again while it is aligned
 
 
-def before_next(broker: Broker, api: ApiKey, act: Callable[[], object]) -> None:
-    """Let something happen just before a broker handles its next request of an API."""
-    handler = broker.apis[api]
-    actions = [act]
-
-    def handle(state: BrokerState, call: Call, request: Any) -> Any:
-        if actions:
-            actions.pop()()
-        return handler.handle(state, call, request)
-
-    broker.apis = {**broker.apis, api: replace(handler, handle=handle)}
-
-
 @pytest.mark.parametrize("policy", ["fail", "continue"])
 def test_copy_created_again_between_metadata_and_log_end_is_one_loss(
     brokers: TwoBrokers, history: History, policy: str
@@ -304,7 +288,7 @@ def test_copy_created_again_between_metadata_and_log_end_is_one_loss(
     """The log's end is asked for by name: it is the new topic's, and the metadata are the former's."""
     history.plain(3, 4)
     brokers.run()
-    before_next(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda: recreate(brokers.destination))
+    before_request(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda: recreate(brokers.destination))
     if policy == "continue":
         run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
         assert brokers.copied() == history.committed
@@ -320,7 +304,7 @@ def test_source_created_again_between_metadata_and_log_start_is_one_reset(
     brokers.run()
     mirrored = history.committed
     again: list[History] = []
-    before_next(
+    before_request(
         brokers.source,
         ApiKey.LIST_OFFSETS,
         lambda: again.append(recreate(brokers.source).plain(1, base_timestamp=NOW_MS + 1)),

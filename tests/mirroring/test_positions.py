@@ -20,7 +20,7 @@ from shoal_broker import Broker
 from shoal_broker.clock import now_ms
 from shoal_broker.coordination import groups
 from tests.world.clusters import config_of
-from tests.world.faults import list_commits
+from tests.world.faults import offer
 
 MIRRORED, MARKED = TopicPartition("topic", 0), TopicPartition("topic", 1)
 POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
@@ -58,7 +58,7 @@ def pass_days(broker: Broker, days: int, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_positions_stay_beyond_the_retention_of_the_broker(
     broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, oldest: int, newest: int
 ) -> None:
-    list_commits(broker, oldest, newest)
+    offer(broker, ApiKey.OFFSET_COMMIT, oldest=oldest, newest=newest)
     commit_all(cluster)
     pass_days(broker, 8, monkeypatch)
     assert fetch_offsets(cluster, "mirror", None).keys() == {MIRRORED, MARKED}

@@ -19,7 +19,7 @@ from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.mirrormaker.makers import BOTH_WAYS, Makers, config_of
 from tests.world.contents import batches_of
-from tests.world.faults import list_commits
+from tests.world.faults import offer
 from tests.world.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -284,7 +284,7 @@ def test_smaller_destination_limit_is_warned_of_and_tried(makers: Makers) -> Non
 def test_start_warns_once_if_the_source_does_not_keep_positions(
     makers: Makers, oldest: int, warnings: int
 ) -> None:
-    list_commits(makers.source, oldest, 9)
+    offer(makers.source, ApiKey.OFFSET_COMMIT, oldest=oldest, newest=9)
     makers.produce(30)
     maker = makers.start("--use.raw.bytes")
     wait_until(makers.is_copied, 30)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from tests.integration.shared_spark import shoal
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import content_of
+from tests.world.faults import answers
 from tests.world.history import NOW_MS, History
 from tests.world.logs import lose_tail
 
@@ -241,20 +244,19 @@ def test_groups_of_a_broker_that_refuses_to_list_them_names_describe_as_the_miss
 def test_gate_quiet_of_a_log_that_grows_between_requests_names_no_transaction(move: Move) -> None:
     """The producer has no transactions, and the one broker has no followers."""
     broker = move.two.source
-    apis = dict(broker.apis)
+    is_quiet = threading.Event()
 
-    def grow(key: ApiKey) -> Api:
-        def answer(state: BrokerState, call: Call, request: Any) -> Any:
-            answered = apis[key].handle(state, call, request)
+    def grow(response: Any) -> Any:
+        if is_quiet.is_set():
             move.history.plain(1)
-            return answered
+        return response
 
-        return replace(apis[key], handle=answer)
+    for api in (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH):
+        answers(broker, api, grow, math.inf)
 
     def begin(line: str) -> None:
         if "gate 3 of 6" in line and "waits until" in line:
-            ends = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
-            broker.apis = {**apis, **{key: grow(key) for key in ends}}
+            is_quiet.set()
 
     code, output, sentence = move.cut("--timeout", "2", on_line=begin)
     assert (code, "gate 'quiet'" in sentence) == (1, True)

@@ -7,7 +7,6 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,10 @@ import pytest
 from rig.shoal import Shoal
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
 from tests.integration.shared_spark import shoal
 from tests.world.clusters import TwoBrokers
-from tests.world.faults import answers
+from tests.world.faults import answers, without_records
 from tests.world.history import History
 from tests.world.logs import may_compact
 from tests.world.waiting import wait_until
@@ -53,20 +49,11 @@ def mirror_once(
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
-def without_records(response: FetchResponse) -> FetchResponse:
-    parts = [replace(each, record_set=memoryview(b"")) for each in response.partitions]
-    return replace(response, partitions=parts)
-
-
 def quick_fetches_bring_nothing(broker: Broker) -> None:
     """Let the broker send records only if a fetch may wait for the whole timeout."""
-    before = broker.apis[ApiKey.FETCH]
-
-    def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
-        response: FetchResponse = before.handle(state, call, request)
-        return response if request.max_wait_ms >= TIMEOUT_MS else without_records(response)
-
-    broker.apis = {**broker.apis, ApiKey.FETCH: replace(before, handle=handle)}
+    answers(
+        broker, ApiKey.FETCH, without_records, FOR_EVER, to=lambda request: request.max_wait_ms < TIMEOUT_MS
+    )
 
 
 @contextmanager

@@ -13,22 +13,23 @@ from shoal.cli import main
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, OffsetRange, Outcome, VerifyReport, verify
 from shoal.verify.findings import Elsewhere, Side
+from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS
-from tests.world.verifying import Item, cut, lay_out
+from tests.world.verifying import cut, lay_out
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs" / "verify-report.schema.json").read_text(encoding="utf-8")
 )
 
 
-def items(topic: str, count: int = 60) -> list[Item]:
+def items(topic: str, count: int = 60) -> list[Content]:
     return [
-        Item(NOW_MS + number, b"key %d" % number, f"{topic} {number}".encode()) for number in range(count)
+        Content(NOW_MS + number, b"key %d" % number, f"{topic} {number}".encode()) for number in range(count)
     ]
 
 
-def load(brokers: TwoBrokers, **copies: list[Item]) -> None:
+def load(brokers: TwoBrokers, **copies: list[Content]) -> None:
     """Give each topic 60 records in batches of ten, and its copy these records."""
     for topic, copied in copies.items():
         (history,) = brokers.topic(topic)
@@ -91,7 +92,7 @@ def test_records_that_take_the_place_of_others_are_misrouted(brokers: TwoBrokers
 
 def test_foreign_and_missing_records_are_not_misrouted(brokers: TwoBrokers) -> None:
     orders, invoices = items("orders"), items("invoices")
-    foreign = [Item(NOW_MS, b"foreign", b"%d" % number) for number in range(10)]
+    foreign = [Content(NOW_MS, b"foreign", b"%d" % number) for number in range(10)]
     load(brokers, orders=orders[:20] + orders[30:], invoices=invoices[:40] + foreign + invoices[40:])
     report = compared(brokers, "orders", "invoices")
     differences = [each for partition in report.partitions for each in partition.differences]
@@ -119,7 +120,7 @@ def test_verb_names_the_other_topic(brokers: TwoBrokers, capsys: pytest.CaptureF
 
 def test_search_in_another_source_ends_with_its_log(brokers: TwoBrokers) -> None:
     orders, invoices = items("orders"), items("invoices")
-    foreign = [Item(orders[-1].timestamp, b"foreign", b"%d" % number) for number in range(10)]
+    foreign = [Content(orders[-1].timestamp, b"foreign", b"%d" % number) for number in range(10)]
     load(brokers, orders=orders, invoices=[*invoices, *foreign])
     asked = brokers.source.faults.add(ApiKey.FETCH, times=None)
     report = compared(brokers, "orders", "invoices")

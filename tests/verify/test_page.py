@@ -14,17 +14,18 @@ from jsonschema import Draft202012Validator
 from shoal.cli import main
 from shoal.verify import Extent, VerifyReport
 from shoal.verify.page import report_html
+from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS, History
-from tests.world.verifying import Item, cut, encode, flip, lay_out, verified
+from tests.world.verifying import cut, flip, lay_out, verified
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "verify-report.schema.json").read_text(encoding="utf-8"))
 
 
-def items(count: int) -> list[Item]:
+def items(count: int) -> list[Content]:
     return [
-        Item(NOW_MS + number, b"key %d" % number, b"secret %d" % number, (("trace", b"%d" % number),))
+        Content(NOW_MS + number, b"key %d" % number, b"secret %d" % number, (("trace", b"%d" % number),))
         for number in range(count)
     ]
 
@@ -34,7 +35,7 @@ def different(brokers: TwoBrokers, history: History) -> None:
     """Record 7 of 20 is missing, 12 is altered, and one is extra behind 15."""
     copied = items(20)
     copied[12] = copied[12]._replace(value=b"<b>another</b>")
-    copied.insert(16, Item(NOW_MS, b"foreign", None))
+    copied.insert(16, Content(NOW_MS, b"foreign", None))
     del copied[7]
     history.store(encode(items(20)))
     lay_out(brokers, cut(copied, 6, 6))

@@ -16,20 +16,23 @@ from shoal.mirroring.model.window import Until
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Extent, OffsetRange, Outcome, PartitionReport
 from shoal.verify.extent import LEAST_OFFSETS
+from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS, History
-from tests.world.verifying import Item, altered, cut, extra, lay_out, missing, partition
+from tests.world.verifying import altered, cut, extra, lay_out, missing, partition
 
 #: Enough for several ranges of a sample.
 COUNT = 12_000
 
 
-def items(count: int = COUNT) -> list[Item]:
+def items(count: int = COUNT) -> list[Content]:
     """Return records of which no two are equal, a second apart."""
-    return [Item(NOW_MS + 1000 * number, b"key %d" % number, b"value %d" % number) for number in range(count)]
+    return [
+        Content(NOW_MS + 1000 * number, b"key %d" % number, b"value %d" % number) for number in range(count)
+    ]
 
 
-def load(brokers: TwoBrokers, history: History, source: list[Item], destination: list[Item]) -> None:
+def load(brokers: TwoBrokers, history: History, source: list[Content], destination: list[Content]) -> None:
     """Give the source batches of 100 records, and the destination others of 130."""
     for batch in cut(source, *[100] * (len(source) // 100)):
         base = history.next_offset
@@ -171,7 +174,7 @@ def test_fault_among_the_last_records_is_found_at_its_offset(
     elif fault == "altered":
         copied[at] = copied[at]._replace(value=b"another")
     else:
-        copied.insert(at, Item(NOW_MS + 1000 * at, b"foreign", b"foreign"))
+        copied.insert(at, Content(NOW_MS + 1000 * at, b"foreign", b"foreign"))
     load(brokers, history, items(), copied)
     report = partition(brokers, extent=Extent(last_offsets=3_000))
     assert report.outcome is Outcome.DIFFERENT
@@ -233,7 +236,7 @@ def test_sample_finds_a_range_that_lost_its_end(brokers: TwoBrokers, history: Hi
 KINDS = ("unique", "equal times", "times that go back", "repeated values", "repeated blocks", "old times")
 
 
-def random_items(draw: random.Random, kind: str, count: int) -> list[Item]:
+def random_items(draw: random.Random, kind: str, count: int) -> list[Content]:
     """Return records that repeat some of their contents and times."""
     found, time = [], NOW_MS
     for number in range(count):
@@ -251,7 +254,7 @@ def random_items(draw: random.Random, kind: str, count: int) -> list[Item]:
         value = b"value %d" % (number % 2_500 if kind == "repeated blocks" else number)
         if kind == "repeated values" and draw.random() < 0.7:
             value = b"alive"
-        found.append(Item(time, draw.choice([None, b"key"]), value))
+        found.append(Content(time, draw.choice([None, b"key"]), value))
     return found
 
 

@@ -15,34 +15,23 @@ from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
 from shoal_broker.storage.log import Log
+from tests.world.batches import Content, encode, old_message, old_wrapper
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS
-from tests.world.verifying import (
-    Item,
-    altered,
-    cut,
-    encode,
-    extra,
-    lay_out,
-    missing,
-    old_message,
-    old_wrapper,
-    reordered,
-    verified,
-)
+from tests.world.verifying import altered, cut, extra, lay_out, missing, reordered, verified
 
 LEGACY_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 
-def items(count: int, first: int = 0) -> list[Item]:
+def items(count: int, first: int = 0) -> list[Content]:
     """Return records that occur only once."""
     return [
-        Item(NOW_MS + number, b"key %d" % number, b"value %d" % number, (("name", b"%d" % number),))
+        Content(NOW_MS + number, b"key %d" % number, b"value %d" % number, (("name", b"%d" % number),))
         for number in range(first, first + count)
     ]
 
 
-def without_headers(found: Sequence[Item]) -> list[Item]:
+def without_headers(found: Sequence[Content]) -> list[Content]:
     """Return them as messages of the old formats can hold them."""
     return [item._replace(headers=()) for item in found]
 
@@ -60,7 +49,7 @@ class Sides:
 
     brokers: TwoBrokers
     topic: str = "topic"
-    items: list[Item] = field(default_factory=list)
+    items: list[Content] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 
     @property
@@ -71,7 +60,7 @@ class Sides:
     def end(self) -> int:
         return self.log.log_end_offset
 
-    def add(self, batch: bytearray, found: Sequence[Item], deltas: Sequence[int] | None = None) -> None:
+    def add(self, batch: bytearray, found: Sequence[Content], deltas: Sequence[int] | None = None) -> None:
         begin = self.end
         self.log.store(memoryview(batch))
         self.items += found
@@ -179,7 +168,7 @@ def test_verify_accepts_append_times_behind_a_difference_before_any_of_them(side
 # Compaction after the copy
 
 
-def later(found: Sequence[Item]) -> list[Item]:
+def later(found: Sequence[Content]) -> list[Content]:
     """Return new records with the same keys."""
     return [each._replace(timestamp=each.timestamp + 1000, value=b"later") for each in found]
 
@@ -228,7 +217,7 @@ def test_verify_after_compaction_of_the_last_copied_record_with_the_same_content
     sides: Sides,
 ) -> None:
     sides.plain(3)
-    behind = [Item(NOW_MS + 1000, b"key 90", b"value"), *items(2, 91)]
+    behind = [Content(NOW_MS + 1000, b"key 90", b"value"), *items(2, 91)]
     sides.add(encode(behind, base_offset=3, deltas=[2, 3, 4]), behind)
     lay_out(sides.brokers, cut([*sides.items[:3], behind[0]._replace(timestamp=NOW_MS + 500)]))
     report = sides.report(group="none")
@@ -272,7 +261,7 @@ def test_verify_names_a_doubled_record_without_a_key_beside_a_gap(sides: Sides) 
 def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_names_these_alone(
     sides: Sides,
 ) -> None:
-    repeated = Item(NOW_MS, None, None)
+    repeated = Content(NOW_MS, None, None)
     sides.plain(1)
     sides.add(encode([repeated], base_offset=1), [repeated])
     for _ in range(3):
@@ -295,11 +284,11 @@ KINDS_OF_BATCHES = ["plain", "holes", "append time", "messages 0", "messages 1",
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Item], list[int]]]:
+def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Content], list[int]]]:
     """Draw a source: kinds of batches, codecs, records that repeat, and holes before each."""
     texts = st.sampled_from([b"a", b"b", None])
     item = st.builds(
-        Item,
+        Content,
         st.integers(NOW_MS, NOW_MS + 2),
         texts,
         texts,
@@ -320,7 +309,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Item], list[int]]]
     return found
 
 
-def fill_source(sides: Sides, history: Sequence[tuple[str, Codec, list[Item], list[int]]]) -> None:
+def fill_source(sides: Sides, history: Sequence[tuple[str, Codec, list[Content], list[int]]]) -> None:
     """Put a history into the source."""
     for kind, codec, found, holes in history:
         begin = sides.end
@@ -346,7 +335,7 @@ def fill_source(sides: Sides, history: Sequence[tuple[str, Codec, list[Item], li
             sides.offsets += range(begin, begin + len(kept))
 
 
-def mutated(found: list[Item], kind: str, at: int) -> list[Item]:
+def mutated(found: list[Content], kind: str, at: int) -> list[Content]:
     """Return records of which one is another, missing, there twice, or in another place."""
     if kind == "alter":
         return [*found[:at], found[at]._replace(value=b"other"), *found[at + 1 :]]
@@ -367,7 +356,7 @@ topics = itertools.count()
 )
 @given(history=histories(), data=st.data())
 def test_verify_of_any_copy_is_equal_and_of_any_change_different(
-    brokers: TwoBrokers, history: list[tuple[str, Codec, list[Item], list[int]]], data: st.DataObject
+    brokers: TwoBrokers, history: list[tuple[str, Codec, list[Content], list[int]]], data: st.DataObject
 ) -> None:
     sides = Sides(brokers, f"topic-{next(topics)}")
     brokers.topic(sides.topic)
@@ -375,7 +364,7 @@ def test_verify_of_any_copy_is_equal_and_of_any_change_different(
     sides.mirror()
     assert sides.report().outcome is Outcome.EQUAL
 
-    def laid_out(found: list[Item]) -> PartitionReport:
+    def laid_out(found: list[Content]) -> PartitionReport:
         built = []
         while found:
             count = data.draw(st.integers(1, len(found)), "size")
@@ -398,7 +387,7 @@ def test_verify_of_any_copy_is_equal_and_of_any_change_different(
 
 
 def test_verify_names_a_batch_that_is_too_large_as_not_compared(rebuilt: Sides) -> None:
-    large = Item(NOW_MS, b"key", bytes(300_000))
+    large = Content(NOW_MS, b"key", bytes(300_000))
     rebuilt.plain(2)
     rebuilt.add(encode([large], Codec.GZIP, base_offset=rebuilt.end), [large])
     rebuilt.plain(2, Codec.LZ4)
@@ -415,7 +404,7 @@ def test_verify_names_a_batch_that_is_too_large_as_not_compared(rebuilt: Sides) 
 
 
 def test_verify_leaves_out_records_of_a_batch_too_large_on_one_side(sides: Sides) -> None:
-    found = [Item(NOW_MS + number, b"key", bytes(100_000)) for number in range(4)]
+    found = [Content(NOW_MS + number, b"key", bytes(100_000)) for number in range(4)]
     sides.plain(2)
     sides.add(encode(found, Codec.GZIP, base_offset=2), found)
     sides.plain(2)
@@ -443,10 +432,10 @@ def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(
     brokers: TwoBrokers,
 ) -> None:
     # Another tool copies the times that consumers see. The difference is in a batch without an append time.
-    created = [Item(NOW_MS + number, b"k%d" % number, b"value") for number in range(60)]
+    created = [Content(NOW_MS + number, b"k%d" % number, b"value") for number in range(60)]
     parts = [(created[:20], NOW_MS + 5000), (created[20:25], None), (created[25:], NOW_MS + 9000)]
     brokers.topic()
-    copied: list[Item] = []
+    copied: list[Content] = []
     for part, append_time in parts:
         log = brokers.source.log("topic")
         log.store(encode(part, base_offset=log.log_end_offset, append_time=append_time))

@@ -15,10 +15,11 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, Extent, Outcome, VerifyReport, verify
 from tests.world import batches
+from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 from tests.world.history import NOW_MS, History
-from tests.world.verifying import Item, encode, lay_out
+from tests.world.verifying import lay_out
 
 Compare = Callable[..., VerifyReport]
 
@@ -161,7 +162,7 @@ def test_partition_that_cannot_be_compared_is_compared_when_it_can(
     brokers: TwoBrokers, history: History, compare: Compare
 ) -> None:
     history.plain(3)
-    lay_out(brokers, [encode([Item(1, b"other", b"topic")])])
+    lay_out(brokers, [encode([Content(1, b"other", b"topic")])])
     assert compare().outcome is Outcome.NOT_COMPARED
     copy(brokers)
     assert compare().records == 3

@@ -28,8 +28,11 @@ __all__ = [
     "before_padding",
     "compacted",
     "compressed",
+    "encode",
     "marker",
     "message",
+    "old_message",
+    "old_wrapper",
     "patched",
     "payload",
     "raw_batch",
@@ -63,7 +66,7 @@ class Content(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Record(NamedTuple):
@@ -189,6 +192,40 @@ def batch(
     )
 
 
+def encode(
+    contents: Sequence[Content],
+    codec: Codec = Codec.NONE,
+    *,
+    base_offset: int = 0,
+    deltas: Sequence[int] | None = None,
+    flags: int = 0,
+    size: int | None = None,
+    append_time: int | None = None,
+    **producer: int,
+) -> bytearray:
+    """Build a batch of some records.
+
+    ``deltas`` are their offsets in it, if there are holes, and ``size``
+    all its offsets. With ``append_time`` it is a LogAppendTime batch.
+    """
+    deltas = range(len(contents)) if deltas is None else deltas
+    base_timestamp = contents[0].timestamp
+    records = [
+        Record(each.value, each.key, each.headers, delta, each.timestamp - base_timestamp)
+        for each, delta in zip(contents, deltas, strict=True)
+    ]
+    return raw_batch(
+        payload(records, codec),
+        base_offset=base_offset,
+        attributes=codec | flags | (0 if append_time is None else LOG_APPEND_TIME),
+        last_offset_delta=(deltas[-1] + 1 if size is None else size) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(each.timestamp for each in contents) if append_time is None else append_time,
+        records_count=len(contents),
+        **producer,
+    )
+
+
 def marker(kind: int, producer_id: int, *, base_offset: int = 0) -> bytearray:
     """Build a transaction marker of a coordinator: 0 aborts, 1 commits."""
     record = Record(value=struct.pack(">hi", 0, 7), key=struct.pack(">hh", 0, kind))
@@ -235,6 +272,29 @@ def wrapper(
     else:
         compressed = bytes(_COMPRESS[codec](plain))
     return message(magic, compressed, offset=offset, attributes=codec | flags, timestamp=timestamp)
+
+
+def old_message(content: Content, magic: int, offset: int) -> bytearray:
+    """Build a message of magic 0 or 1; it has no headers."""
+    return message(magic, content.value, key=content.key, offset=offset, timestamp=content.timestamp)
+
+
+def old_wrapper(
+    contents: Sequence[Content],
+    magic: int,
+    codec: Codec,
+    offsets: Sequence[int],
+    *,
+    is_relative: bool = True,
+) -> bytearray:
+    """Build a compressed message of others, whose inner offsets magic 1 may count from its first."""
+    first = offsets[0] if magic and is_relative else 0
+    inner = [
+        bytes(old_message(each, magic, offset - first))
+        for each, offset in zip(contents, offsets, strict=True)
+    ]
+    newest = max(each.timestamp for each in contents)
+    return wrapper(magic, codec, inner, offset=offsets[-1], timestamp=newest)
 
 
 def patched(original: bytes | bytearray, position: int, replacement: bytes) -> bytearray:

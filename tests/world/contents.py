@@ -44,10 +44,6 @@ def _content_of_old_batch(batch: bytes | bytearray | memoryview) -> list[tuple[i
     ]
 
 
-def decoded(batch: bytes | bytearray | memoryview) -> list[Content]:
-    return [content for _, content in content_of_batch(batch)]
-
-
 def batches_of(log: Log) -> list[RecordBatch]:
     """Return all batches of a log, as they are stored."""
     found: list[RecordBatch] = []
@@ -74,8 +70,8 @@ def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
         verify_crc(batch)
         assert is_compacted or batch.header.base_offset == expected
         expected = batch.header.next_offset
-        decoded = decoded(batch.view)
+        decoded = content_of_batch(batch.view)
         assert len(decoded) == batch.header.records_count
-        records += decoded
+        records += [content for _, content in decoded]
     assert is_compacted or expected >= least_end
     return records

@@ -22,13 +22,18 @@ __all__ = [
     "Held",
     "answers",
     "answers_without_later_commits",
+    "before_each_request",
     "before_request",
     "leads_elsewhere",
+    "led_by_another",
     "let_pass",
-    "list_commits",
+    "list_by_name",
     "lists_no_groups",
+    "offer",
     "refuses_offsets",
     "second_node",
+    "serve_by",
+    "without_records",
 ]
 
 
@@ -38,41 +43,69 @@ def let_pass(broker: Broker, api: ApiKey, requests: int) -> None:
         broker.faults.add(api, times=requests)
 
 
-def list_commits(broker: Broker, oldest: int, newest: int) -> None:
-    """Let a broker list these versions of OffsetCommit: only v2 to v4 have a retention time."""
-    api = replace(broker.apis[ApiKey.OFFSET_COMMIT], oldest=oldest, newest=newest)
-    broker.apis = {**broker.apis, ApiKey.OFFSET_COMMIT: api}
+def serve_by(broker: Broker, api: ApiKey, serve: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
+    """Let a function return the responses of an API: it gets a request, and what answers one otherwise."""
+    before = broker.apis[api]
+
+    def handle(state: BrokerState, call: Call, request: Any) -> Any:
+        return serve(request, lambda asked: before.handle(state, call, asked))
+
+    broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+
+def offer(broker: Broker, *apis: ApiKey, **versions: int) -> None:
+    """Let a broker offer other versions of some APIs: from ``oldest``, up to ``newest``."""
+    broker.apis = {**broker.apis, **{each: replace(broker.apis[each], **versions) for each in apis}}
+
+
+def list_by_name(broker: Broker) -> None:
+    """Let a broker offer the versions of Kafka before 3.1, by which requests list topics by name."""
+    offer(broker, ApiKey.FETCH, ApiKey.PRODUCE, newest=12)
 
 
 def answers(
     broker: Broker,
     api: ApiKey,
     change: Callable[[Any], Any],
-    times: int = 1,
+    times: float = 1,
     to: Callable[[Any], bool] = lambda request: True,
 ) -> None:
     """Change a broker's next responses, or those to some requests."""
-    before = broker.apis[api]
     left = itertools.count(times, -1)
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        response = before.handle(broker, call, request)
+    def serve(request: Any, answer: Callable[[Any], Any]) -> Any:
+        response = answer(request)
         return change(response) if to(request) and next(left) > 0 else response
 
-    broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+    serve_by(broker, api, serve)
 
 
 def before_request(broker: Broker, api: ApiKey, happen: Callable[[], object], number: int = 1) -> None:
     """Let something happen just before a broker serves one of its next requests, counted from 1."""
-    before = broker.apis[api]
     numbers = itertools.count(1)
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
+    def serve(request: Any, answer: Callable[[Any], Any]) -> Any:
         if next(numbers) == number:
             happen()
-        return before.handle(broker, call, request)
+        return answer(request)
 
-    broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+    serve_by(broker, api, serve)
+
+
+def before_each_request(broker: Broker, api: ApiKey, happen: Callable[[Any], object]) -> None:
+    """Let something happen just before a broker serves any request; it gets the request."""
+
+    def serve(request: Any, answer: Callable[[Any], Any]) -> Any:
+        happen(request)
+        return answer(request)
+
+    serve_by(broker, api, serve)
+
+
+def without_records(response: FetchResponse) -> FetchResponse:
+    """Return a response to a fetch without its records."""
+    left = [replace(each, record_set=memoryview(b"")) for each in response.partitions]
+    return replace(response, partitions=left)
 
 
 def refuses_offsets(broker: Broker, times: int) -> None:
@@ -80,7 +113,7 @@ def refuses_offsets(broker: Broker, times: int) -> None:
 
     def refused(response: FetchResponse) -> FetchResponse:
         code = ErrorCode.OFFSET_OUT_OF_RANGE
-        parts = [replace(each, error_code=code, record_set=memoryview(b"")) for each in response.partitions]
+        parts = [replace(each, error_code=code) for each in without_records(response).partitions]
         return replace(response, partitions=parts)
 
     answers(broker, ApiKey.FETCH, refused, times)
@@ -103,18 +136,26 @@ def answers_without_later_commits(broker: Broker) -> None:
     Kafka 4 does so after a move: such reads end at the new leader's high watermark, which it may not have
     yet (CoordinatorRuntime, ``lastCommittedOffset``).
     """
-    before = broker.apis[ApiKey.OFFSET_FETCH]
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        response = before.handle(broker, call, request)
-        if not request.require_stable:
-            for answered in (response, *response.groups):
-                for topic in answered.topics:
-                    for each in topic.partitions:
-                        each.committed_offset, each.metadata = -1, ""
+    def without_offsets(response: Any) -> Any:
+        for answered in (response, *response.groups):
+            for topic in answered.topics:
+                for each in topic.partitions:
+                    each.committed_offset, each.metadata = -1, ""
         return response
 
-    broker.apis = {**broker.apis, ApiKey.OFFSET_FETCH: replace(before, handle=handle)}
+    unstable = math.inf, lambda request: not request.require_stable
+    answers(broker, ApiKey.OFFSET_FETCH, without_offsets, *unstable)
+
+
+def led_by_another(response: Any, host: str, port: int, partition: tuple[str, int] | None = None) -> Any:
+    """Name an address as the leader of one partition, or of all, in a response about topics."""
+    response.brokers.append(type(response.brokers[0])(node_id=99, host=host, port=port, rack=None))
+    for topic in response.topics:
+        for each in topic.partitions:
+            if partition in (None, (topic.name, each.partition_index)):
+                each.leader_id = 99
+    return response
 
 
 class Held:
@@ -126,26 +167,25 @@ class Held:
         self._changed = threading.Condition()
         self._released = False
         self._held = self._inside = 0
-        before = broker.apis[api]
 
-        def handle(broker: BrokerState, call: Call, request: Any) -> Any:
+        def serve(request: Any, answer: Callable[[Any], Any]) -> Any:
             if partition is not None and partition not in _partitions_named(request):
-                return before.handle(broker, call, request)
+                return answer(request)
             with self._changed:
                 if self._held == times:
-                    return before.handle(broker, call, request)
+                    return answer(request)
                 self._held += 1
                 self._inside += 1
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._released, 60)
             try:
-                return before.handle(broker, call, request)
+                return answer(request)
             finally:
                 with self._changed:
                     self._inside -= 1
                     self._changed.notify_all()
 
-        broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+        serve_by(broker, api, serve)
 
     def wait_for_one(self) -> None:
         """Wait until a request is held."""
@@ -176,20 +216,12 @@ _refusing: list[socket.socket] = []
 
 def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
     """Make a broker return an unreachable node as a partition's leader."""
-    api = broker.apis[ApiKey.METADATA]
     refusing = socket.socket()
     refusing.bind((broker.host, 0))  # kept without listening, so that no other process gets the port
     _refusing.append(refusing)
     port = refusing.getsockname()[1]
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        response = api.handle(broker, call, request)
-        here = response.brokers[0]
-        response.brokers.append(type(here)(node_id=99, host=here.host, port=port, rack=None))
-        for described in response.topics:
-            for each in described.partitions:
-                if (described.name, each.partition_index) == (topic, partition):
-                    each.leader_id = 99
-        return response
+    def elsewhere(response: Any) -> Any:
+        return led_by_another(response, broker.host, port, (topic, partition))
 
-    broker.apis = {**broker.apis, ApiKey.METADATA: replace(api, handle=handle)}
+    answers(broker, ApiKey.METADATA, elsewhere, math.inf)

@@ -1,24 +1,19 @@
-"""
-A partition of the source: producers that write batches of every kind, and what a mirror must make of them.
-
-The bytes come from :mod:`tests.world.batches`, which shares no code with shoal.
-"""
+"""A partition of the source whose producers write batches of every kind at random."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import Self
 
 from shoal.records import Codec
 from shoal_broker.storage.log import Log
 from tests.world import batches
 from tests.world.batches import Content
 from tests.world.contents import batches_of
-from tests.world.history import ABORT, COMMIT, NOW_MS
-from tests.world.verifying import Item, encode
+from tests.world.history import ABORT, COMMIT, NOW_MS, History, Written
 
-__all__ = ["DAY_MS", "SourcePartition", "Written"]
+__all__ = ["DAY_MS", "SourcePartition"]
 
 DAY_MS = 86_400_000
 
@@ -29,69 +24,39 @@ _LEADER_EPOCH = slice(12, 16)
 _LONG_PRODUCER_ID = 4_711
 
 
-@dataclass(slots=True, eq=False)
-class Written:
+class SourcePartition(History):
     """
-    A record that a producer wrote, and its fate.
-
-    Attributes:
-        offset: Its offset in the log that it was written to.
-        is_shown: Whether readers of committed records see it: not while its transaction is open or aborted.
-        is_there: Whether the source still has it.
-        may_lack: Whether the copy need not have it: it was deleted before it was mirrored, or from the copy.
-
-    """
-
-    offset: int
-    content: Content
-    is_shown: bool = True
-    is_there: bool = True
-    may_lack: bool = False
-
-
-class SourcePartition:
-    """
-    A partition's producers, through all logs that the partition ever had.
+    A partition's history at random, through all logs that the partition ever had.
 
     Each record has a value of its own, unless all ``are_same``.
 
     Attributes:
         number: Its number.
         log: Its present log.
-        records: All records that producers wrote, in their order.
         is_damaged: Whether a batch was damaged.
 
     """
 
     def __init__(
         self,
-        number: int,
         log: Log,
         dice: random.Random,
+        number: int = 0,
         *,
-        keeps_append_time: bool,
-        has_keys: bool,
+        keeps_append_time: bool = False,
+        has_keys: bool = False,
         are_same: bool = False,
     ) -> None:
+        super().__init__(log, dice.choice([NOW_MS, NOW_MS, NOW_MS - DAY_MS, NOW_MS - 30 * DAY_MS]))
         self.number = number
-        self.records: list[Written] = []
         self.is_damaged = False
         self._dice = dice
         self._keeps_append_time, self._are_same = keeps_append_time, are_same
         self._keys: list[bytes | None] = [b""] if has_keys else [None, b""]
-        self._base_timestamp = dice.choice([NOW_MS, NOW_MS, NOW_MS - DAY_MS, NOW_MS - 30 * DAY_MS])
         self._made = 0
-        # The records of each producer's open transaction, and those of ended ones by their marker's offset.
-        self._open: dict[int, list[Written]] = {}
+        # The records of ended transactions, by the offset of their marker and their producer.
         self._ended: list[tuple[int, int, list[Written]]] = []
         self._begins_at = 0
-        self.log = log
-        self._next_offset = log.log_end_offset
-
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next batch."""
-        return max(self._next_offset, self.log.log_end_offset)
 
     @property
     def of_this_topic(self) -> list[Written]:
@@ -101,7 +66,7 @@ class SourcePartition:
     @property
     def is_of_former_days(self) -> bool:
         """Whether its records are so old that a broker may forget their producer at any time."""
-        return self._base_timestamp < NOW_MS
+        return self.base_timestamp < NOW_MS
 
     @property
     def has_epochs(self) -> bool:
@@ -120,125 +85,111 @@ class SourcePartition:
     def grow(self) -> None:
         """Write up to four batches, or groups of batches, of one kind."""
         kinds = [
-            self.batch,
-            self.batch,
-            self.batch,
-            self.holed_batch,
-            self.batch_without_records,
-            self.transaction,
-            self.batch_behind_a_gap,
-            self.batch_with_append_time,
+            self.any_batch,
+            self.any_batch,
+            self.any_batch,
+            self.any_holed_batch,
+            self.any_empty_batch,
+            self.any_transaction,
+            self.any_batch_behind_a_gap,
+            self.any_batch_with_append_time,
         ]
         if self.log.leader_epoch == 0:  # formats without epochs are of the time before a log had any
-            kinds += [self.messages, self.compressed_messages]
+            kinds += [self.any_messages, self.any_compressed_messages]
         kind = self._dice.choice(kinds)
         for _ in range(self._dice.randint(1, 4)):
             kind()
 
-    def batch(self, codec: Codec | None = None) -> None:
+    def any_batch(self, codec: Codec | None = None) -> None:
         """Write a batch of magic 2."""
-        self._encoded(range(self._dice.randint(1, 6)), codec=codec)
+        self._write(range(self._dice.randint(1, 6)), codec=codec)
 
     def small_batches(self, count: int) -> None:
         """Write batches of one record each."""
         for _ in range(count):
-            self._encoded([0], codec=Codec.NONE)
+            self._write([0], codec=Codec.NONE)
 
     def batches_of_many_times(self, count: int) -> None:
         """Write batches with records of today, and of a month ago, which a broker forgets at any time."""
-        before = self._base_timestamp
+        before = self.base_timestamp
         for _ in range(count):
-            self._base_timestamp = self._dice.choice([NOW_MS, NOW_MS, NOW_MS - 30 * DAY_MS])
-            self.batch()
-        self._base_timestamp = before
+            self.base_timestamp = self._dice.choice([NOW_MS, NOW_MS, NOW_MS - 30 * DAY_MS])
+            self.any_batch()
+        self.base_timestamp = before
 
-    def holed_batch(self) -> None:
+    def any_holed_batch(self) -> None:
         """Write a batch from which the cleaner removed some records."""
         size = self._dice.randint(2, 8)
         kept = [delta for delta in range(size) if self._dice.random() < 0.6] or [size - 1]
-        self._encoded(kept, size)
+        self._write(kept, size)
 
-    def batch_without_records(self) -> None:
+    def any_empty_batch(self) -> None:
         """Write a batch from which the cleaner removed all records."""
-        size = self._dice.randint(1, 3)
-        self._store(batches.batch(size, base_offset=self.next_offset, holes=range(size)))
+        self.empty(self._dice.randint(1, 3))
 
-    def batch_behind_a_gap(self) -> None:
+    def any_batch_behind_a_gap(self) -> None:
         """Write a batch behind offsets whose batches the cleaner removed."""
-        self._next_offset = self.next_offset + self._dice.randint(1, 5)
-        self.batch()
+        self.gap(self._dice.randint(1, 5))
+        self.any_batch()
 
-    def gap_at_the_end(self) -> None:
+    def any_gap_at_the_end(self) -> None:
         """Let the log end behind offsets whose batches the cleaner removed."""
-        self._next_offset = self.next_offset + self._dice.randint(1, 5)
-        self.log.end_at(self._next_offset)
+        self.gap_at_the_end(self._dice.randint(1, 5))
 
-    def batch_with_append_time(self) -> None:
+    def any_batch_with_append_time(self) -> None:
         """Write a batch to which the source's broker gave its own time."""
         deltas = range(self._dice.randint(1, 5))
         kept = deltas if self._dice.random() < 0.7 or len(deltas) == 1 else deltas[1:]
-        self._encoded(kept, len(deltas), append_time=self._base_timestamp + 777)
+        self._write(kept, len(deltas), append_time=self.base_timestamp + 777)
 
-    def messages(self) -> None:
+    def any_messages(self) -> None:
         """Write messages of magic 0 or 1, each by itself."""
-        magic = self._dice.randint(0, 1)
-        for offset in self._ascending_offsets():
-            item = self._item()._replace(headers=())
-            self._store(
-                batches.message(magic, item.value, offset=offset, key=item.key, timestamp=item.timestamp)
-            )
-            self._note(offset, item if magic else item._replace(timestamp=-1))
+        magic, offsets = self._dice.randint(0, 1), self._ascending_offsets()
+        self.messages(self._plain_records(len(offsets)), magic, offsets=offsets)
 
-    def compressed_messages(self) -> None:
+    def any_compressed_messages(self) -> None:
         """Write a compressed message of magic 0 or 1 with others in it."""
-        magic = self._dice.randint(0, 1)
-        offsets = self._ascending_offsets()
+        magic, offsets = self._dice.randint(0, 1), self._ascending_offsets()
         is_relative = magic == 1 and self._dice.random() < 0.7
-        inner = []
-        newest = 0
-        for offset in offsets:
-            item = self._item()._replace(headers=())
-            newest = max(newest, item.timestamp)
-            inner_offset = offset - offsets[0] if is_relative else offset
-            inner.append(
-                batches.message(
-                    magic, item.value, offset=inner_offset, key=item.key, timestamp=item.timestamp
-                )
-            )
-            self._note(offset, item if magic else item._replace(timestamp=-1))
+        records = self._plain_records(len(offsets))
         codec = self._dice.choice([Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-        self._store(batches.wrapper(magic, codec, inner, offset=offsets[-1], timestamp=newest))
+        self.messages(records, magic, codec, offsets, is_relative=is_relative)
 
-    def transaction(self) -> None:
+    def any_transaction(self) -> None:
         """Write a transaction, and its marker."""
         ends, producer_id = self._dice.choice([ABORT, COMMIT]), self._dice.randint(1, 3)
         for _ in range(self._dice.randint(1, 3)):
-            self._transactional(producer_id)
-        self._end(producer_id, ends)
+            self._continue(producer_id)
+        self.marker(ends, producer_id)
 
     def begin_or_continue_transaction(self) -> None:
         """Write a batch of a transaction that stays open."""
-        self._transactional(_LONG_PRODUCER_ID)
+        self._continue(_LONG_PRODUCER_ID)
+
+    def _continue(self, producer_id: int) -> None:
+        self.begin([self._record().value or b"" for _ in range(self._dice.randint(1, 4))], producer_id)
+
+    def marker(self, kind: int = COMMIT, producer_id: int = 77) -> Self:
+        """End a producer's open transaction, also one that has lost its first marker."""
+        self._ended.append((self.next_offset, producer_id, self._open.get(producer_id, [])))
+        return super().marker(kind, producer_id)
 
     def end_transactions(self) -> None:
         """Commit or abort each open transaction, also one whose marker an election took."""
         for producer_id in [each for each, records in self._open.items() if records]:
-            self._end(producer_id, self._dice.choice([ABORT, COMMIT]))
+            self.marker(self._dice.choice([ABORT, COMMIT]), producer_id)
 
     def update_keys(self) -> None:
         """Write updates of few keys, as for a compacted topic."""
         for _ in range(self._dice.randint(2, 8)):
-            item = self._item()._replace(key=b"key %d" % self._dice.randrange(5), headers=())
-            first = self.next_offset
-            self._store(encode([item], base_offset=first))
-            self._note(first, item)
+            self.write([self._record()._replace(key=b"key %d" % self._dice.randrange(5), headers=())])
 
     def damaged_batch(self) -> None:
         """Write a batch whose last byte was flipped on the way: no broker accepts it."""
-        built = encode([self._item()], base_offset=self.next_offset)
+        built = batches.encode([self._record()], base_offset=self.next_offset)
         built[-1] ^= 1
         self.is_damaged = True
-        self._store(built)
+        self.store(built)
 
     # Changes of the log
 
@@ -249,7 +200,7 @@ class SourcePartition:
 
     def lost_its_tail(self, after: Log) -> None:
         """Continue in the log of a replica that lacks the last batches."""
-        self.log, self._next_offset = after, after.log_end_offset
+        self.log, self.next_offset = after, after.log_end_offset
         self._begin_again_before(after.log_end_offset)
         self._are_gone(each for each in self.of_this_topic if each.offset >= after.log_end_offset)
 
@@ -262,7 +213,7 @@ class SourcePartition:
         """Continue in a new topic."""
         self._are_gone(self.of_this_topic)
         self._begins_at = len(self.records)
-        self.log, self._next_offset, self._open, self._ended = log, 0, {}, []
+        self.log, self.next_offset, self._open, self._ended = log, 0, {}, []
 
     def was_cleaned(self, after: Log, is_left: Callable[[int], bool]) -> None:
         """Continue in a compacted log, which has lost some offsets."""
@@ -275,55 +226,6 @@ class SourcePartition:
             if each.is_there:
                 each.is_there, each.may_lack = False, True
 
-    # Bytes
-
-    def _encoded(
-        self,
-        deltas: Sequence[int],
-        size: int | None = None,
-        *,
-        codec: Codec | None = None,
-        append_time: int | None = None,
-    ) -> None:
-        first = self.next_offset
-        items = [self._item() for _ in deltas]
-        codec = self._dice.choice(list(Codec)) if codec is None else codec
-        self._store(
-            encode(items, codec, base_offset=first, deltas=deltas, size=size, append_time=append_time)
-        )
-        for delta, item in zip(deltas, items, strict=True):
-            if append_time is not None and self._keeps_append_time:
-                item = item._replace(timestamp=append_time)
-            self._note(first + delta, item)
-
-    def _transactional(self, producer_id: int) -> None:
-        first, count = self.next_offset, self._dice.randint(1, 4)
-        values = [self._item().value or b"" for _ in range(count)]
-        self._store(
-            batches.batch(
-                values,
-                base_offset=first,
-                flags=batches.TRANSACTIONAL,
-                base_timestamp=self._base_timestamp,
-                producer_id=producer_id,
-                producer_epoch=0,
-            )
-        )
-        self._open.setdefault(producer_id, []).extend(
-            self._note(
-                first + delta, Item(self._base_timestamp + delta, b"key %d" % delta, value), is_shown=False
-            )
-            for delta, value in enumerate(values)
-        )
-
-    def _end(self, producer_id: int, ends: int) -> None:
-        """End a producer's open transaction, also one that has lost its first marker."""
-        records = self._open.pop(producer_id, [])
-        for each in records:
-            each.is_shown = each.is_shown or ends == COMMIT
-        self._ended.append((self.next_offset, producer_id, records))
-        self._store(batches.marker(ends, producer_id, base_offset=self.next_offset))
-
     def _begin_again_before(self, end: int) -> None:
         """Let the transactions be open whose markers are lost: the producer's next marker ends them."""
         for _, producer_id, records in (each for each in self._ended if each[0] >= end):
@@ -334,21 +236,33 @@ class SourcePartition:
         for producer_id, records in self._open.items():
             self._open[producer_id] = [each for each in records if each.offset < end]
 
-    def _store(self, batch: bytes | bytearray) -> None:
+    # Records
+
+    def _write(
+        self,
+        deltas: Sequence[int],
+        size: int | None = None,
+        *,
+        codec: Codec | None = None,
+        append_time: int | None = None,
+    ) -> None:
+        records = [self._record() for _ in deltas]
+        codec = self._dice.choice(list(Codec)) if codec is None else codec
+        for each in self.write(records, codec, deltas=deltas, size=size, append_time=append_time):
+            if append_time is not None and self._keeps_append_time:
+                each.content = each.content._replace(timestamp=append_time)
+
+    def store(self, batch: bytes | bytearray, *, shown: bool = False) -> None:
+        """Append a batch as the present leader does."""
         batch = bytearray(batch)
         if batch[16] == 2:  # messages of older formats have no epoch
             batch[_LEADER_EPOCH] = self.log.leader_epoch.to_bytes(4)
-        self.log.store(memoryview(batch))
-        self._next_offset = self.log.log_end_offset
+        super().store(batch, shown=shown)
 
-    def _note(self, offset: int, item: Item, *, is_shown: bool = True) -> Written:
-        self.records.append(Written(offset, Content(*item), is_shown))
-        return self.records[-1]
-
-    def _item(self) -> Item:
+    def _record(self) -> Content:
         self._made += 1
         if self._are_same:
-            return Item(self._base_timestamp, b"key", b"value", ())
+            return Content(self.base_timestamp, b"key", b"value")
         padding = b"x" * self._dice.choice([0, 0, 0, 40, 300])
         value = b"%d/%d %b" % (self.number, self._made, padding)
         key = self._dice.choice([*self._keys, b"key %d" % self._made])
@@ -356,7 +270,11 @@ class SourcePartition:
             (f"header {number}", self._dice.choice([None, b"", b"z" * self._dice.randint(1, 60)]))
             for number in range(self._dice.choice([0, 0, 0, 2]))
         )
-        return Item(self._base_timestamp + self._dice.randint(-50, 50), key, value, headers)
+        return Content(self.base_timestamp + self._dice.randint(-50, 50), key, value, headers)
+
+    def _plain_records(self, count: int) -> list[Content]:
+        """Return records as messages of the old formats can hold them: without headers."""
+        return [self._record()._replace(headers=()) for _ in range(count)]
 
     def _ascending_offsets(self) -> list[int]:
         """Return offsets from the next one on, some of them left out."""

@@ -171,9 +171,9 @@ class TaskWorld:
         self.brokers = TwoBrokers(self.source.nodes[0], self.destination.nodes[0], self._settings())
         self.partitions = [
             SourcePartition(
-                number,
                 self.source.nodes[0].log(TOPIC, number),
                 dice,
+                number,
                 keeps_append_time=setup.keeps_append_time,
                 has_keys="cleanup.policy" in dict(setup.destination_config),
                 are_same=setup.are_same,
@@ -216,8 +216,8 @@ class TaskWorld:
     def _let_a_consumer_begin(self) -> None:
         """Let a consumer of the mirror's group have read some records: the mirror begins behind them."""
         for partition in self.partitions:
-            partition.batch()
-            partition.batch()
+            partition.any_batch()
+            partition.any_batch()
             offset = self.dice.choice([each.offset for each in partition.records])
             consumed = {(TOPIC, partition.number): CommittedOffset(offset, -1, "", now_ms())}
             self.source.nodes[0].groups.commit("mirror", consumed)

@@ -26,7 +26,7 @@ def world() -> Iterator[TaskWorld]:
 
 def test_source_that_lost_a_marker_is_readable_once_its_transactions_have_ended(world: TaskWorld) -> None:
     partition = world.partitions[0]
-    partition.transaction()
+    partition.any_transaction()
     marker = partition.next_offset - 1
     partition.lost_its_tail(lose_tail(world.source.nodes[0], TOPIC, marker))
     assert world.closed_ranges()[0].end_offset == 0

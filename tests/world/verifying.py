@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shoal.records import Codec
 from shoal.verify import Difference, DifferenceKind, OffsetRange, PartitionReport, VerifyReport, verify
 from shoal_broker.storage.log import Log
 from tests.world import batches
+from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 
 __all__ = [
-    "Item",
     "altered",
     "cut",
-    "encode",
     "extra",
     "flip",
     "lay_out",
     "missing",
-    "old_message",
-    "old_wrapper",
     "partition",
     "reordered",
     "rewrite",
@@ -31,60 +28,7 @@ __all__ = [
 ]
 
 
-class Item(NamedTuple):
-    """A record, without its place."""
-
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-def encode(
-    items: Sequence[Item],
-    codec: Codec = Codec.NONE,
-    *,
-    base_offset: int = 0,
-    deltas: Sequence[int] | None = None,
-    flags: int = 0,
-    size: int | None = None,
-    append_time: int | None = None,
-) -> bytearray:
-    """Build a batch of some records.
-
-    ``deltas`` are their offsets in it, if there are holes, and ``size``
-    all its offsets. With ``append_time`` it is a LogAppendTime batch.
-    """
-    deltas = range(len(items)) if deltas is None else deltas
-    base_timestamp = items[0].timestamp
-    records = [
-        batches.Record(item.value, item.key, item.headers, delta, item.timestamp - base_timestamp)
-        for item, delta in zip(items, deltas, strict=True)
-    ]
-    return batches.raw_batch(
-        batches.payload(records, codec),
-        base_offset=base_offset,
-        attributes=codec | flags | (0 if append_time is None else batches.LOG_APPEND_TIME),
-        last_offset_delta=(deltas[-1] + 1 if size is None else size) - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(item.timestamp for item in items) if append_time is None else append_time,
-        records_count=len(items),
-    )
-
-
-def old_message(item: Item, magic: int, offset: int) -> bytearray:
-    """Build a message of magic 0 or 1; it has no headers."""
-    return batches.message(magic, item.value, key=item.key, offset=offset, timestamp=item.timestamp)
-
-
-def old_wrapper(found: Sequence[Item], magic: int, codec: Codec, base_offset: int) -> bytearray:
-    """Build a compressed message, its inner offsets absolute in magic 0 and relative in magic 1."""
-    first = 0 if magic else base_offset
-    inner = [bytes(old_message(item, magic, first + number)) for number, item in enumerate(found)]
-    return batches.wrapper(magic, codec, inner, offset=base_offset + len(found) - 1)
-
-
-def cut(items: Sequence[Item], *sizes: int, codec: Codec = Codec.NONE) -> list[bytearray]:
+def cut(items: Sequence[Content], *sizes: int, codec: Codec = Codec.NONE) -> list[bytearray]:
     """Build a batch of each of these numbers of records, and one of the rest."""
     built = []
     for size in (*sizes, len(items)):

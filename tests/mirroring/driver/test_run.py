@@ -29,7 +29,7 @@ from shoal.spark.launch.jvm import Abort
 from tests.spark.without_jvm import Context, without_jvm
 from tests.world.clusters import QUICK, TwoBrokers
 from tests.world.contents import content_of
-from tests.world.faults import Held, list_commits
+from tests.world.faults import Held, offer
 from tests.world.history import History
 from tests.world.waiting import wait_until
 
@@ -171,7 +171,7 @@ def test_start_warns_once_if_the_source_does_not_keep_positions(
     mirrors: Mirrors, oldest: int, warnings: int
 ) -> None:
     mirrors.brokers.topic("orders")[0].plain(2)
-    list_commits(mirrors.brokers.source, oldest, 9)
+    offer(mirrors.brokers.source, ApiKey.OFFSET_COMMIT, oldest=oldest, newest=9)
     assert mirrors.once().stopped == {}
     told = [each for each in mirrors.warnings if "If no mirror of group 'mirror' runs for 7 days" in each]
     assert len(told) == warnings

@@ -13,7 +13,7 @@ from shoal.mirroring.prepare.expiring_positions import warning_of_expiry
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.world.clusters import config_of
-from tests.world.faults import list_commits
+from tests.world.faults import offer
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
 def test_source_that_takes_a_retention_time_is_no_warning(
     broker: Broker, cluster: Cluster, oldest: int, newest: int
 ) -> None:
-    list_commits(broker, oldest, newest)
+    offer(broker, ApiKey.OFFSET_COMMIT, oldest=oldest, newest=newest)
     assert warning_of_expiry(cluster, "mirror") is None
 
 
 def test_warning_of_expiry_names_the_cluster_the_group_and_the_setting(
     broker: Broker, cluster: Cluster
 ) -> None:
-    list_commits(broker, 5, 9)
+    offer(broker, ApiKey.OFFSET_COMMIT, oldest=5, newest=9)
     warning = warning_of_expiry(cluster, "mirror") or ""
     assert re.search(r"source cluster .*'mirror' runs for 7 days, .*\(offsets.retention.minutes\)$", warning)
 
@@ -50,7 +50,7 @@ def test_warning_of_expiry_names_the_cluster_the_group_and_the_setting(
 )
 def test_warning_of_expiry_has_the_retention_of_the_broker(minutes: str, told: str) -> None:
     with Broker(config={"offsets.retention.minutes": minutes}) as broker:
-        list_commits(broker, 5, 9)
+        offer(broker, ApiKey.OFFSET_COMMIT, oldest=5, newest=9)
         with Cluster(config_of("source", broker)) as cluster:
             assert f"runs for {told}, the" in (warning_of_expiry(cluster, "mirror") or "")
 
@@ -58,7 +58,7 @@ def test_warning_of_expiry_has_the_retention_of_the_broker(minutes: str, told: s
 def test_warning_of_expiry_has_kafka_s_default_if_no_broker_may_be_described(
     broker: Broker, cluster: Cluster
 ) -> None:
-    list_commits(broker, 5, 9)
+    offer(broker, ApiKey.OFFSET_COMMIT, oldest=5, newest=9)
     broker.config["offsets.retention.minutes"] = "1"
     broker.faults.add(ApiKey.DESCRIBE_CONFIGS, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
     warning = warning_of_expiry(cluster, "mirror") or ""

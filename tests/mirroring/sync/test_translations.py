@@ -70,9 +70,7 @@ def mixed(history: History) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_offset_among_all_kinds_of_batches_is_exact(brokers: TwoBrokers, seed: int) -> None:
-    history = SourcePartition(
-        0, brokers.topic()[0].log, random.Random(seed), keeps_append_time=False, has_keys=False
-    )
+    history = SourcePartition(brokers.topic()[0].log, random.Random(seed))
     for _ in range(12):
         history.grow()
     copied, end = [each.offset for each in history.records if each.is_shown], history.next_offset

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,14 +16,12 @@ from shoal.protocol.produce import ProduceOutcome
 from shoal.records import split
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
 from tests.sent_requests import SentRequests
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 from tests.world.control import Acting, Killed, Mortal, Watched
-from tests.world.faults import let_pass
+from tests.world.faults import before_each_request, before_request, let_pass
 from tests.world.history import NOW_MS, History
 from tests.world.produce_connection import produced
 
@@ -153,15 +148,11 @@ def test_broker_that_no_longer_accepts_several_batches_receives_one_at_a_time(
 ) -> None:
     """Only an embedded broker can lose its agent without a restart."""
     history.plain(*[1] * 30)
-    api = brokers.destination.apis[ApiKey.PRODUCE]
-    seen = itertools.count(1)
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        if next(seen) > QUESTIONS:
-            broker.config["shoal.multi.batch.produce"] = "false"
-        return api.handle(broker, call, request)
+    def lose_the_agent() -> None:
+        brokers.destination.config["shoal.multi.batch.produce"] = "false"
 
-    brokers.destination.apis = {**brokers.destination.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    before_request(brokers.destination, ApiKey.PRODUCE, lose_the_agent, QUESTIONS + 1)
     control = Watched()
     assert brokers.run(control=control).complete
     assert sent.counts()[0] > 1
@@ -238,10 +229,5 @@ def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
 
 
 def _forget_before_each_request(broker: Broker) -> None:
-    api = broker.apis[ApiKey.PRODUCE]
-
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        broker.topics.log("topic", 0).forget_expired_producers(NOW_MS, DAY_MS)
-        return api.handle(broker, call, request)
-
-    broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    log = broker.log("topic")
+    before_each_request(broker, ApiKey.PRODUCE, lambda request: log.forget_expired_producers(NOW_MS, DAY_MS))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
-from shoal_broker.call import Call
 from tests.world.clusters import TwoBrokers
 from tests.world.control import Watched
+from tests.world.faults import before_each_request
 from tests.world.history import History
 from tests.world.logs import lagging
 from tests.world.task import TaskResult
@@ -69,13 +68,11 @@ def mirror(brokers: TwoBrokers, histories: list[History]) -> Iterator[Mirror]:
 def listed(brokers: TwoBrokers) -> list[list[int]]:
     """The partitions that each Fetch request lists."""
     seen: list[list[int]] = []
-    before = brokers.source.apis[ApiKey.FETCH]
 
-    def handle(broker: Any, call: Call, request: Any) -> Any:
+    def see(request: Any) -> None:
         seen.append([each.partition for topic in request.topics for each in topic.partitions])
-        return before.handle(broker, call, request)
 
-    brokers.source.apis = {**brokers.source.apis, ApiKey.FETCH: replace(before, handle=handle)}
+    before_each_request(brokers.source, ApiKey.FETCH, see)
     return seen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,6 @@ from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.records import BatchHeader, Codec, read_header, split
 from shoal_broker import Broker
 from shoal_broker.apis import APIS
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
 from tests.native_path import SENDERS, send_by
 from tests.sent_requests import SentRequests
 from tests.world.clusters import TwoBrokers
@@ -168,16 +167,16 @@ def test_referral_to_another_replica_is_no_gap(brokers: TwoBrokers, history: His
 
 def local_log_begins_at(broker: Broker, offset: int) -> None:
     """Let a broker report that remote storage has all records before an offset."""
-    before = broker.apis[ApiKey.LIST_OFFSETS]
     earliest_local = -4
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        response = before.handle(broker, call, request)
-        if request.topics[0].partitions[0].timestamp == earliest_local:
-            response.topics[0].partitions[0].offset = offset
+    def begin(response: Any) -> Any:
+        response.topics[0].partitions[0].offset = offset
         return response
 
-    broker.apis = {**broker.apis, ApiKey.LIST_OFFSETS: replace(before, handle=handle)}
+    def asks(request: Any) -> bool:
+        return bool(request.topics[0].partitions[0].timestamp == earliest_local)
+
+    answers(broker, ApiKey.LIST_OFFSETS, begin, math.inf, to=asks)
 
 
 @pytest.mark.parametrize("looking", [False, True])

@@ -6,8 +6,6 @@ import re
 import struct
 import zlib
 
-from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
-
 from shoal.records import Codec
 from tests.world import batches
 from tests.world.batches import Content
@@ -49,23 +47,9 @@ def test_batch_that_decompresses_over_the_limit_stops_the_partition(
 
 def legacy(history: History, magic: int, codec: Codec, count: int) -> None:
     """Add a message set as a broker stores it: one wrapper, or ``count`` messages."""
-    first = history.next_offset
-    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=int(codec), batch_size=1_000_000)
-    for delta in range(count):
-        # Inside a wrapper magic 1 counts from 0; all else has offsets of its own.
-        offset = delta if magic == 1 and codec else first + delta
-        timestamp = history.base_timestamp + delta if magic else None
-        builder.append(offset, timestamp, b"key", b"value at %d" % (first + delta))
-        history.committed.append(
-            Content(
-                history.base_timestamp + delta if magic else -1, b"key", b"value at %d" % (first + delta), ()
-            )
-        )
-    data = bytearray(builder.build())
-    if codec:
-        data[:8] = (first + count - 1).to_bytes(8)
-    history.store(data)
-    history.next_offset = first + count
+    offsets = range(history.next_offset, history.next_offset + count)
+    records = [Content(history.base_timestamp + each, b"key", b"value at %d" % each) for each in offsets]
+    history.messages(records, magic, codec)
 
 
 def test_wrapper_over_the_limit_stops_the_partition_before_its_first_message(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +15,7 @@ from shoal_broker import Broker
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.control import Watched
-from tests.world.faults import Held, let_pass
+from tests.world.faults import Held, let_pass, list_by_name
 from tests.world.history import NOW_MS, History
 from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until
@@ -35,14 +34,6 @@ def two(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
             for broker in (started.source, started.destination):
                 list_by_name(broker)
         yield started.with_settings(fetch_buffer_bytes=65_536 + 300).with_timing(recreated_after_s=PAUSE_S)
-
-
-def list_by_name(broker: Broker) -> None:
-    """Let a broker announce the versions of Kafka before 3.1, which list topics by name."""
-    broker.apis = {
-        **broker.apis,
-        **{key: replace(broker.apis[key], newest=12) for key in (ApiKey.FETCH, ApiKey.PRODUCE)},
-    }
 
 
 def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:

@@ -16,11 +16,12 @@ from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.mirroring.task.test_recreated_topics import list_by_name, recreate
+from tests.mirroring.task.test_recreated_topics import recreate
 from tests.native_path import SENDERS, send_by
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.driver_events import Events
+from tests.world.faults import list_by_name
 from tests.world.history import History
 from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until

@@ -21,10 +21,11 @@ from shoal.verify.compare import MOST_AHEAD
 from shoal.verify.slots import MOST_DIFFERENT
 from shoal_broker import Broker
 from tests.world import batches
+from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 from tests.world.history import NOW_MS
-from tests.world.verifying import Item, encode, extra, missing, reordered
+from tests.world.verifying import extra, missing, reordered
 
 __all__ = ["CASES", "LARGE_CASES", "Case"]
 
@@ -35,14 +36,16 @@ Case: TypeAlias = Callable[[random.Random, TwoBrokers], str | None]
 _MANY = 200_000
 
 
-def _items(count: int, topic: str = "topic") -> list[Item]:
+def _items(count: int, topic: str = "topic") -> list[Content]:
     """Return records of which no two are equal."""
     name = topic.encode()
-    return [Item(NOW_MS + number, b"key %d" % number, b"%s %d" % (name, number)) for number in range(count)]
+    return [
+        Content(NOW_MS + number, b"key %d" % number, b"%s %d" % (name, number)) for number in range(count)
+    ]
 
 
 def _fill(
-    rng: random.Random, broker: Broker, items: Sequence[Item], most: int = 400, topic: str = "topic"
+    rng: random.Random, broker: Broker, items: Sequence[Content], most: int = 400, topic: str = "topic"
 ) -> None:
     """Give a topic these records, in batches of random sizes and one codec."""
     log, codec, at = broker.create_topic(topic, 1).logs[0], rng.choice(list(Codec)), 0

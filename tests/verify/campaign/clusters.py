@@ -31,8 +31,8 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.net.address import parse_bootstrap
 from shoal.records import Codec as RecordCodec
 from shoal.verify import verify
+from tests.world.batches import Content
 from tests.world.history import NOW_MS
-from tests.world.verifying import Item
 
 from .copiers import Copier
 from .faults import put_in
@@ -137,7 +137,7 @@ def _prepare(source: KafkaCluster, destination: KafkaCluster, seed: int, tool: _
     found = [each._replace(timestamp=max(1, each.timestamp)) for each in found]
     if trial.is_compacted:
         # A later record closes the segment of all others.
-        found.append(Item(NOW_MS + 60_000, b"last", b""))
+        found.append(Content(NOW_MS + 60_000, b"last", b""))
     _fill(source, trial, found)
     visible = _read(source, topic, tool.isolation)
     trial.pieces, trial.faults = put_in(rng, _pieces(rng, visible), rng.choice([0, 0, 1, 2, 3, 5]))
@@ -154,7 +154,7 @@ def _prepare(source: KafkaCluster, destination: KafkaCluster, seed: int, tool: _
     return made
 
 
-def _fill(source: KafkaCluster, trial: Trial, found: Sequence[Item]) -> None:
+def _fill(source: KafkaCluster, trial: Trial, found: Sequence[Content]) -> None:
     rng = trial.rng
     create_topic(source.bootstrap, trial.topic, config=_KEPT)
     codec = rng.choice(CODECS)
@@ -319,10 +319,12 @@ def _pieces(rng: random.Random, found: Sequence[Placed]) -> list[Piece]:
 
 def _read(cluster: KafkaCluster, topic: str, isolation: Isolation = "read_committed") -> list[Placed]:
     found = read_topic(cluster.bootstrap, topic, isolation)[0]
-    return [Placed(each.offset, Item(each.timestamp, each.key, each.value, each.headers)) for each in found]
+    return [
+        Placed(each.offset, Content(each.timestamp, each.key, each.value, each.headers)) for each in found
+    ]
 
 
-def _record(item: Item) -> Record:
+def _record(item: Content) -> Record:
     return Record(item.key, item.value, item.headers, item.timestamp)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from tests.world.verifying import Item
+from tests.world.batches import Content
 
 from .logs import Piece
 
@@ -24,7 +24,7 @@ class _Copied(NamedTuple):
     """A record of the copy: the offset of the one that it copies, and the number of its piece."""
 
     source: int | None
-    item: Item
+    item: Content
     piece: int
 
 
@@ -45,8 +45,8 @@ class Fault:
     kind: str
     source: int | None
     before: int | None
-    item: Item
-    altered: Item | None = None
+    item: Content
+    altered: Content | None = None
     change: int = 0
 
     @property
@@ -99,7 +99,7 @@ def _put_one(rng: random.Random, copy: list[_Copied], change: int) -> list[Fault
     return [Fault(kind, each.source, before, each.item, changed, change) for each in found]
 
 
-def _altered(kind: str, item: Item) -> Item | None:
+def _altered(kind: str, item: Content) -> Content | None:
     if kind == "bit" and item.value:
         return item._replace(value=bytes([item.value[0] ^ 1]) + item.value[1:])
     if kind == "key bit" and item.key:

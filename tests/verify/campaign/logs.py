@@ -10,8 +10,8 @@ from shoal.records import BatchHeader, Codec
 from shoal_broker import Broker
 from shoal_broker.storage.log import Log
 from tests.world import batches
+from tests.world.batches import Content, encode
 from tests.world.contents import batches_of, content_of_batch
-from tests.world.verifying import Item, encode
 
 __all__ = ["Piece", "Placed", "Stored", "lay", "replaced", "stored_batches", "stored_records"]
 
@@ -27,7 +27,7 @@ class Placed(NamedTuple):
     """
 
     offset: int
-    item: Item
+    item: Content
 
 
 class Stored(NamedTuple):
@@ -52,7 +52,7 @@ class Piece:
     """
 
     codec: Codec
-    records: list[tuple[int | None, Item]]
+    records: list[tuple[int | None, Content]]
     batch: bytes | None = None
     is_transaction: bool = False
     offsets: list[int] = field(default_factory=list)
@@ -69,7 +69,7 @@ def stored_batches(log: Log, *, as_appended: bool = False) -> list[Stored]:
         if batch.header.is_control:
             continue
         records = [
-            Placed(offset, Item(*content))
+            Placed(offset, content)
             for offset, content in (content_of_batch(batch.view) if batch.header.records_count else ())
             if offset >= log.log_start_offset
         ]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shoal.records import Codec
 from shoal_broker.storage.log import Log
 from tests.world import batches
-from tests.world.history import NOW_MS
-from tests.world.verifying import Item, encode, old_message, old_wrapper
+from tests.world.batches import Content
+from tests.world.history import ABORT, COMMIT, NOW_MS, History
 
 __all__ = ["SourceLog", "fill", "random_items"]
 
 #: Records that are repeated.
-_SAME = (Item(1, None, None), Item(978_307_200_000, b"beat", b""), Item(1, b"", None))
+_SAME = (Content(1, None, None), Content(978_307_200_000, b"beat", b""), Content(1, b"", None))
 
 
 @dataclass
@@ -57,13 +56,13 @@ def _times(rng: random.Random, *, is_compacted: bool) -> Callable[[int], int]:
     }[style]
 
 
-def random_items(rng: random.Random, count: int, *, is_compacted: bool) -> list[Item]:
+def random_items(rng: random.Random, count: int, *, is_compacted: bool) -> list[Content]:
     """Make records of every kind; those of a compacted topic have keys that occur again, and tombstones."""
     time_of = _times(rng, is_compacted=is_compacted)
     sameness = rng.choice([0.0, 0.0, 0.02, 0.2, 1.0 if rng.random() < 0.2 else 0.05]) * (not is_compacted)
     keys = rng.choice([5, 40, count]) if is_compacted else 5
     has_keyless = not is_compacted or rng.random() < 0.2
-    found: list[Item] = []
+    found: list[Content] = []
     while len(found) < count:
         number = len(found)
         if rng.random() < sameness:
@@ -72,7 +71,7 @@ def random_items(rng: random.Random, count: int, *, is_compacted: bool) -> list[
         value = rng.choice([b"value %d" % number, b"value %d" % number, None, b"", rng.randbytes(20)])
         headers = rng.choice([(), (), (("h", b"%d" % number),), (("h", None), ("h", b""))])
         found.append(
-            Item(time_of(number), _key(rng, number, keys, is_compacted, has_keyless), value, headers)
+            Content(time_of(number), _key(rng, number, keys, is_compacted, has_keyless), value, headers)
         )
     return found[:count]
 
@@ -86,7 +85,7 @@ def _key(rng: random.Random, number: int, keys: int, is_compacted: bool, has_key
 
 
 def fill(
-    rng: random.Random, log: Log, found: Sequence[Item], *, is_compacted: bool, keeps_no_time: bool
+    rng: random.Random, log: Log, found: Sequence[Content], *, is_compacted: bool, keeps_no_time: bool
 ) -> SourceLog:
     """
     Write records as batches of every kind; some have an append time that is not the create time.
@@ -96,7 +95,7 @@ def fill(
         keeps_no_time: Whether the copier keeps it if a message has no time, as in the oldest format.
 
     """
-    source = SourceLog(log)
+    source, history = SourceLog(log), History(log)
     # Of its own, so that earlier seeds make the same trials but for this.
     own = random.Random(log.name)
     has_two_times = not is_compacted and own.random() < 0.3
@@ -111,11 +110,15 @@ def fill(
         # The records of a compacted topic must differ, in their times if in nothing else.
         kinds = {"plain": 10, "holes": 1, "commit": 2, "abort": 2, "gap": 1, "append time": not is_compacted}
         kind = rng.choices(list(kinds), list(kinds.values()))[0]
-        begin = log.log_end_offset + (rng.randrange(1, 5) if kind == "gap" else 0)
+        if kind == "gap":
+            history.gap(rng.randrange(1, 5))
+        begin = history.next_offset
         if own.random() < old_share:
             magic = own.choice([0, 1]) if keeps_no_time else 1
             source.old_magics.add(magic)
-            log.store(_old_batch(own, part, magic, begin))
+            # aiokafka, which reads them for the judgement, knows no lz4 with the wrong checksum of magic 0.
+            old_codec = own.choice([Codec.NONE, Codec.GZIP, Codec.SNAPPY, *[Codec.LZ4] * magic])
+            history.messages(part, magic, old_codec)
             continue
         size = 2 * len(part) if kind == "holes" else len(part)
         deltas = sorted(rng.sample(range(size), len(part)))
@@ -126,29 +129,18 @@ def fill(
             source.has_two_times = True
         elif append_time is not None:
             part = [each._replace(timestamp=append_time) for each in part]
-        batch = encode(
+        producer = {"producer_id": 77, "producer_epoch": 0, "base_sequence": begin}
+        history.write(
             part,
             rng.choice(list(Codec)) if codec is None else codec,
-            base_offset=begin,
             deltas=deltas,
             size=size,
             flags=batches.TRANSACTIONAL if in_transaction else 0,
             append_time=append_time,
+            **(producer if in_transaction or is_idempotent else {}),
         )
-        if in_transaction or is_idempotent:
-            batch = batches.patched(batch, 43, struct.pack(">qhi", 77, 0, begin))
-        log.store(memoryview(batch))
         if in_transaction:
-            log.store(batches.marker(int(kind == "commit"), 77, base_offset=log.log_end_offset))
+            history.marker(COMMIT if kind == "commit" else ABORT)
         if kind == "abort":
             source.aborted.update(begin + delta for delta in deltas)
     return source
-
-
-def _old_batch(rng: random.Random, part: Sequence[Item], magic: int, begin: int) -> memoryview:
-    """Encode records as messages of magic 0 or 1, or as one that is compressed."""
-    # aiokafka, which reads them for the judgement, knows no lz4 with the wrong checksum of magic 0.
-    codec = rng.choice([Codec.NONE, Codec.GZIP, Codec.SNAPPY, *[Codec.LZ4] * magic])
-    if codec:
-        return memoryview(old_wrapper(part, magic, codec, begin))
-    return memoryview(b"".join(old_message(each, magic, begin + n) for n, each in enumerate(part)))

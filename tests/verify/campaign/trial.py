@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from shoal.client.config import IsolationLevel
 from shoal.verify import Difference, Outcome, PartitionReport, verify
+from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 from tests.world.history import NOW_MS
-from tests.world.verifying import Item
 
 from .cleaner import clean
 from .copiers import Copier, Copy, copy_by_makers, copy_by_shoal, cut
@@ -207,7 +207,7 @@ class Trial:
                 return f"not named: {fault}"
         return None
 
-    def _without_time(self, item: Item) -> Item:
+    def _without_time(self, item: Content) -> Content:
         """Return a record as it is known if its copy may have another time."""
         has_two_times = self.source is not None and self.source.has_two_times
         return item._replace(timestamp=0) if has_two_times or self.has_own_times else item
@@ -352,7 +352,7 @@ def _copy(brokers: TwoBrokers, trial: Trial) -> None:
     rng = trial.rng
     if not trial.copier.is_maker and rng.random() < 0.2:
         trial.foreign = rng.randrange(1, 40)
-        others = [Item(number, b"other %d" % number, b"writer") for number in range(trial.foreign)]
+        others = [Content(number, b"other %d" % number, b"writer") for number in range(trial.foreign)]
         found, _ = lay(cut(rng, Copier.CONFLUENT, [Placed(-1, each) for each in others]), 0)
         for batch in found:
             brokers.destination.log(trial.copy_topic).store(memoryview(batch))

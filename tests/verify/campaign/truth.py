@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shoal_broker.storage.log import Log
+from tests.world.batches import Content
 from tests.world.contents import batches_of
-from tests.world.verifying import Item
 
 from .logs import Placed, stored_records
 
@@ -214,12 +214,12 @@ class Truth:
             _excuse_items(theirs, self.source, i_end, self.destination, self.source.items),
         )
 
-    def _may_go(self, item: Item, lacking: LogSide, having: LogSide) -> bool:
+    def _may_go(self, item: Content, lacking: LogSide, having: LogSide) -> bool:
         return item.key is None or item.key in lacking.first_of_key or _is_buried(item, having)
 
 
 def _excuse_items(
-    items: Sequence[Item], lacking: LogSide, end: int, having: LogSide, kept: set[Item]
+    items: Sequence[Content], lacking: LogSide, end: int, having: LogSide, kept: set[Content]
 ) -> Excuse:
     """
     Return how well the cleaner of one side explains that it lacks some records before an index.
@@ -241,7 +241,7 @@ def _excuse_items(
     return best
 
 
-def _is_buried(item: Item, having: LogSide) -> bool:
+def _is_buried(item: Content, having: LogSide) -> bool:
     """Whether the last record of a key is a tombstone, of those that the other side may have had."""
     end = having.end if having.copied_until is None else having.copied_until
     last = next(

@@ -17,14 +17,14 @@ from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
 from tests.world import batches
-from tests.world.batches import Content
+from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
 from tests.world.control import Killed, Mortal, Watched
 from tests.world.faults import Held, answers
 from tests.world.history import ABORT, COMMIT, NOW_MS, History
 from tests.world.task import TaskResult
-from tests.world.verifying import Item, cut, encode, lay_out
+from tests.world.verifying import cut, lay_out
 from tests.world.waiting import wait_until
 
 #: Take over copies that begin later than the source.
@@ -46,7 +46,7 @@ def varied(history: History, *counts: int) -> History:
 
 def recut(brokers: TwoBrokers, records: Sequence[Content], *sizes: int) -> None:
     """Let the destination hold records in other batches, as MirrorMaker 2 writes them."""
-    lay_out(brokers, cut([Item(*each) for each in records], *sizes, codec=Codec.GZIP))
+    lay_out(brokers, cut([Content(*each) for each in records], *sizes, codec=Codec.GZIP))
 
 
 def completes(brokers: TwoBrokers) -> None:
@@ -160,7 +160,7 @@ def test_copy_that_lost_its_beginning_to_retention_continues(adopting: TwoBroker
     assert adopting.copied() == history.committed[8:]
 
 
-def store_in_transaction(there: History, items: Sequence[Item], *, ends: int | None) -> None:
+def store_in_transaction(there: History, items: Sequence[Content], *, ends: int | None) -> None:
     """Write a batch as an exactly-once MirrorMaker 2 does, with its marker if the transaction has ended."""
     batch = encode(items, Codec.GZIP, base_offset=there.next_offset, flags=batches.TRANSACTIONAL)
     there.store(batches.patched(batch, 43, (77).to_bytes(8) + (0).to_bytes(2)))
@@ -172,7 +172,7 @@ def test_records_of_an_aborted_transaction_at_the_destination_do_not_count_as_co
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 2, 3)
-    items = [Item(*each) for each in history.committed]
+    items = [Content(*each) for each in history.committed]
     there = History(adopting.destination.log("topic"))
     store_in_transaction(there, items[:2], ends=COMMIT)
     store_in_transaction(there, items[2:], ends=ABORT)
@@ -184,7 +184,7 @@ def test_open_transaction_at_the_destination_delays_the_adoption(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 2, 3)
-    items = [Item(*each) for each in history.committed]
+    items = [Content(*each) for each in history.committed]
     there = History(adopting.destination.log("topic"))
     store_in_transaction(there, items[:2], ends=None)
     control = Watched()
@@ -208,7 +208,7 @@ def test_open_transaction_at_the_destination_delays_the_adoption(
         ),
         (lambda items: [*items[:6], *items[5:]], "extra: destination offsets 6"),
         (
-            lambda items: [*items[:5], Item(NOW_MS, None, b"foreign"), *items[5:]],
+            lambda items: [*items[:5], Content(NOW_MS, None, b"foreign"), *items[5:]],
             "extra: destination offsets 5",
         ),
     ],
@@ -217,11 +217,11 @@ def test_open_transaction_at_the_destination_delays_the_adoption(
 def test_copy_with_one_record_that_differs_is_refused_with_its_offset(
     adopting: TwoBrokers,
     history: History,
-    edit: Callable[[list[Item]], list[Item]],
+    edit: Callable[[list[Content]], list[Content]],
     sentence: str,
 ) -> None:
     varied(history, 4, 4, 4)
-    items = edit([Item(*each) for each in history.committed])
+    items = edit([Content(*each) for each in history.committed])
     lay_out(adopting, cut(items, 3, 2, codec=Codec.GZIP))
     said = refused(adopting)
     assert re.search(r"shown.*faithful", said)
@@ -297,7 +297,7 @@ def test_task_that_dies_before_the_commit_leaves_no_trace(adopting: TwoBrokers, 
 
 def test_copy_that_grows_while_it_is_compared_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4)
-    items = [Item(*each) for each in history.committed]
+    items = [Content(*each) for each in history.committed]
     lay_out(adopting, cut(items[:6], 3))
     there = History(adopting.destination.log("topic"))
 

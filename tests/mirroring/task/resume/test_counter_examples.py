@@ -8,8 +8,8 @@ Every trace is played to both senders.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,15 +18,13 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
 from tests.native_path import SENDERS, send_by
 from tests.world import batches
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 from tests.world.control import Killed, Mortal
-from tests.world.faults import let_pass
+from tests.world.faults import answers, before_each_request, let_pass
 from tests.world.history import NOW_MS, History
 from tests.world.late_requests import Requests, arrive
 from tests.world.logs import lagging, lose_tail
@@ -66,14 +64,12 @@ def forget_producers(brokers: TwoBrokers) -> None:
 
 def forget_before_each_request(broker: Broker) -> None:
     """Let a broker forget its expired producers at the worst moments."""
-    api = broker.apis[ApiKey.PRODUCE]
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
+    def forget(request: object) -> None:
         for log in broker.topics.topic("topic").logs:
             log.forget_expired_producers(NOW_MS, DAY_MS)
-        return api.handle(broker, call, request)
 
-    broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    before_each_request(broker, ApiKey.PRODUCE, forget)
 
 
 def run_and_let_arrive(
@@ -163,14 +159,12 @@ def test_first_request_after_an_alignment_is_in_flight_alone(
     requests.sent.clear()
     seen: list[int] = []
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    api = brokers.destination.apis[ApiKey.PRODUCE]
 
-    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-        response = api.handle(broker, call, request)
+    def see(response: Any) -> Any:
         seen.append(len(requests.sent))
         return response
 
-    brokers.destination.apis = {**brokers.destination.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
+    answers(brokers.destination, ApiKey.PRODUCE, see, math.inf)
     assert brokers.run().complete
     assert brokers.copied() == history.committed
     assert seen[0] == 1
