@@ -10,7 +10,6 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
-from tests.world.control import Uncontrolled
 from tests.world.task import run_copy_task
 
 
@@ -25,7 +24,7 @@ def copy_topic(
         ends = end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
     ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
     settings = CopySettings(source, destination, copy, rules="bench", multi_batch=several_batches)
-    result = run_copy_task(ranges, settings, Uncontrolled())
+    result = run_copy_task(ranges, settings)
     return result.complete and not result.stopped
 
 

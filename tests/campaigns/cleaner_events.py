@@ -9,9 +9,11 @@ from shoal.records import RecordBatch, read_key_value_headers, read_records
 from shoal_broker.broker import Broker
 from shoal_broker.storage.log import Log
 from tests.world.batches import compacted
+from tests.world.clusters import TOPIC
 from tests.world.contents import batches_of
+from tests.world.copies import judge_of
 from tests.world.source import SourcePartition
-from tests.world.tasks import TOPIC, TaskWorld
+from tests.world.tasks import TaskWorld
 
 from .events import Family, happens
 from .incident_events import SILENT_STOPS
@@ -40,9 +42,11 @@ def copy_is_compacted(world: TaskWorld, dice: random.Random) -> None:
     partition = world.a_partition()
     before = world.copied(partition.number)
     _cleaned(world.destination.nodes[0], partition.number, _shown(partition), dice)
-    gone = set(map(world.judge.seen, before)) - set(map(world.judge.seen, world.copied(partition.number)))
+    gone = set(map(judge_of(world).seen, before)) - set(
+        map(judge_of(world).seen, world.copied(partition.number))
+    )
     for each in partition.records:
-        if world.judge.seen(each.content) in gone:
+        if judge_of(world).seen(each.content) in gone:
             each.may_lack = True
 
 

@@ -13,11 +13,12 @@ from shoal.errors import Stopped
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.world.clusters import TOPIC
 from tests.world.control import Killed
 from tests.world.driver import Driver, Following
 from tests.world.faults import Held
 from tests.world.task import TaskResult
-from tests.world.tasks import TOPIC, TaskWorld
+from tests.world.tasks import TaskWorld
 
 from .events import TaskEnd, runs
 from .runs import to_the_end

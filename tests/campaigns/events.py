@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tests.world.tasks import Outcome, TaskWorld
+from tests.world.reports import Outcome
+from tests.world.tasks import TaskWorld
 
 from .catalogue import Catalogue, Family
 

@@ -18,12 +18,12 @@ from shoal.protocol.produce import MOST_IN_FLIGHT
 from shoal.records import Codec
 from shoal.records.compression import DEFAULT_LIMIT_BYTES
 from shoal_broker.clock import now_ms
-from tests.world.clusters import QUICK
+from tests.world.clusters import QUICK, TOPIC
 from tests.world.contents import batches_of
 from tests.world.faults import answers, led_by_another, without_records
 from tests.world.logs import lagging
 from tests.world.source import DAY_MS
-from tests.world.tasks import TOPIC, TaskWorld
+from tests.world.tasks import TaskWorld
 
 from .events import Family, happens
 

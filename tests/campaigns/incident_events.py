@@ -11,10 +11,12 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal_broker.api_error import ApiError
 from tests.world import batches
+from tests.world.clusters import TOPIC
 from tests.world.contents import batches_of
+from tests.world.copies import judge_of
 from tests.world.faults import answers, before_request, refuses_offsets
 from tests.world.logs import lose_tail
-from tests.world.tasks import FOREIGN, TOPIC, TaskWorld
+from tests.world.tasks import FOREIGN, TaskWorld
 
 from .events import Family, happens
 from .fault_events import answer_without_records, let_followers_lag
@@ -143,10 +145,10 @@ def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> No
     ends = [each.header.next_offset for each in batches_of(log)]
     before = world.copied(partition.number)
     log.delete_records(dice.choice([log.log_start_offset, *ends]))
-    are_left = set(map(world.judge.seen, world.copied(partition.number)))
-    gone = {world.judge.seen(each) for each in before} - are_left
+    are_left = set(map(judge_of(world).seen, world.copied(partition.number)))
+    gone = {judge_of(world).seen(each) for each in before} - are_left
     for each in partition.records:
-        if world.judge.seen(each.content) in gone:
+        if judge_of(world).seen(each.content) in gone:
             each.may_lack = True
 
 

@@ -7,9 +7,10 @@ import random
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
+from tests.world.clusters import TOPIC
 from tests.world.faults import lists_no_groups
 from tests.world.readers import forget_group
-from tests.world.tasks import TOPIC, TaskWorld
+from tests.world.tasks import TaskWorld
 
 from .events import Family, happens
 from .incident_events import (

@@ -12,8 +12,9 @@ from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.protocol.apis import ApiKey
-from tests.world.control import Acting, Mortal, Watched
-from tests.world.tasks import TOPIC, TaskWorld
+from tests.world.clusters import TOPIC
+from tests.world.control import Mortal, Watched
+from tests.world.tasks import TaskWorld
 from tests.world.waiting import wait_until
 
 from .events import TASKS, TaskEnd, runs
@@ -84,7 +85,7 @@ def _least_end(world: TaskWorld, each: CopyRange) -> int:
 def stopped(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """The driver asks a task at some step to end in good order."""
     ends = _ends(world)
-    acting = Acting(dice.randint(0, _LATEST_CHECK), lambda: acting.request_stop())
+    acting = Watched(dice.randint(0, _LATEST_CHECK), lambda: acting.request_stop())
     return world.run(acting), ends
 
 
@@ -106,7 +107,7 @@ def while_the_source_grows(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """Producers write while a task copies up to the ends of before."""
     ends = _ends(world)
     before = [world.position(each.number) for each in world.partitions]
-    acting = Acting(dice.randint(0, _LATEST_CHECK), world.a_partition().any_batch)
+    acting = Watched(dice.randint(0, _LATEST_CHECK), world.a_partition().any_batch)
     outcome = world.run(acting)
     for partition, position, end in zip(world.partitions, before, ends, strict=True):
         reached = world.position(partition.number)
@@ -128,7 +129,7 @@ def while_leaders_move(world: TaskWorld, dice: random.Random) -> TaskEnd:
                 if dice.random() < 0.6:
                     cluster.move_leader(TOPIC, each.number, dice.randint(1, len(cluster.nodes)))
 
-    return world.run(Acting(dice.randint(0, _LATEST_CHECK), move)), ends
+    return world.run(Watched(dice.randint(0, _LATEST_CHECK), move)), ends
 
 
 @runs(weight=1)
@@ -146,7 +147,7 @@ def while_the_source_topic_is_away(world: TaskWorld, dice: random.Random) -> Tas
     world.set(timing=replace(timing, deletion_confirmed_s=0.05))
     with_offsets = dice.random() < 0.5
     outcome = world.run(
-        Acting(dice.randint(0, _LATEST_CHECK), lambda: delete_source_topic(world, with_offsets=with_offsets))
+        Watched(dice.randint(0, _LATEST_CHECK), lambda: delete_source_topic(world, with_offsets=with_offsets))
     )
     if not world.has_source_topic:
         create_source_topic(world)
@@ -159,14 +160,14 @@ def while_the_copy_changes(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """Another producer writes to the copy while a task does, or the copy loses acknowledged records."""
     if world.setup.delivery is Delivery.AT_LEAST_ONCE:
         ends = _ends(world)
-        return world.run(Acting(dice.randint(0, 8), lambda: store_foreign(world, dice))), ends
+        return world.run(Watched(dice.randint(0, 8), lambda: store_foreign(world, dice))), ends
     if not world.setup.has_incidents:
         return to_the_end(world, dice)
     event = dice.choice([others_write_to_the_copy, copy_loses_its_tail, copy_is_created_again])
     named = TASKS.events[event.__name__.replace("_", " ")]
     world.expect(named.name, [*named.incidents, IncidentKind.DESTINATION_LOSS], named.stops)
     world.loses_acknowledged(*range(len(world.partitions)))
-    outcome = world.run(Acting(dice.randint(0, 8), lambda: event(world, dice)))
+    outcome = world.run(Watched(dice.randint(0, 8), lambda: event(world, dice)))
     # The log may have lost what it had acknowledged last, which the next task finds.
     return replace(outcome, is_complete=False), []
 
@@ -185,7 +186,7 @@ def while_the_source_changes(world: TaskWorld, dice: random.Random) -> TaskEnd:
     world.loses_acknowledged(*range(len(world.partitions)))
     # Often before it has fetched what the source loses.
     at_check = dice.choice([dice.randint(0, 4), dice.randint(0, _LATEST_CHECK)])
-    acting = Acting(at_check, lambda: change(world, dice))
+    acting = Watched(at_check, lambda: change(world, dice))
     running = world.start(acting)
     # If its first position is of the new topic, the task waits for the offsets that the former one had.
     if not running.ends_within(_NEW_TOPIC_PATIENCE_S):

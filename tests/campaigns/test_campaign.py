@@ -22,6 +22,7 @@ from shoal.mirroring.sync import groups
 from shoal.mirroring.sync.decide import Seen, Sides, decide
 from shoal.mirroring.sync.report import GroupOffset
 from shoal.protocol.apis import ApiKey
+from tests.world.copies import check_copies
 from tests.world.tasks import Setup, TaskWorld
 from tests.world.waiting import wait_until
 
@@ -130,7 +131,6 @@ def test_campaign_finds_a_mirror_that_looks_up_a_wrong_place(
 _TASK = """
 import sys
 from dataclasses import replace
-from tests.world.control import Uncontrolled
 from tests.world.task import run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
@@ -148,7 +148,7 @@ settings = CopySettings(
     timing=replace(DEFAULT_TIMING, commit_interval_s=0.05),
 )
 ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
-run_copy_task(ranges, settings, Uncontrolled())
+run_copy_task(ranges, settings)
 """
 
 
@@ -163,9 +163,9 @@ def test_process_that_is_killed_again_and_again_completes_the_copy() -> None:
             with subprocess.Popen([sys.executable, "-c", _TASK, *clusters, *map(str, ends)]) as task:
                 wait_until(partial(_holds, world, copied), 120)
                 task.kill()
-            world.check()
+            check_copies(world)
         world.destination.nodes[0].faults.remove(slow)
-        world.check(world.run(), ends)
+        check_copies(world, world.run(), ends)
         assert world.problems == []
 
 

@@ -12,8 +12,10 @@ from shoal.client import send
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task.sender import wall_clock_ms
 from shoal.native import NATIVE, Native
+from tests.world.copies import check_copies, check_places
 from tests.world.quiet import check_in_quiet
-from tests.world.tasks import Outcome, TaskWorld
+from tests.world.reports import Outcome
+from tests.world.tasks import TaskWorld
 from tests.world.verifying import verified
 
 from .catalogue import Step
@@ -84,10 +86,10 @@ def _run_step(world: TaskWorld, step: Step[TaskWorld, TaskEnd], seed: str) -> No
         each.grow()
     with _clock_that_is_wrong(world):
         outcome, ends = step.play(world, seed)
-    world.check(outcome, ends)
+    check_copies(world, outcome, ends)
     world.readers.check(to_end=False)
     for control in world.controls:
-        world.check_places(control)
+        check_places(world, control)
     world.controls.clear()
     world.end_step()
     if outcome.stopped and world.setup.operator_accepts and world.dice.random() < 0.7:
@@ -106,7 +108,7 @@ def _settle(world: TaskWorld) -> None:
     for _ in range(_LAST_ATTEMPTS):
         ends = [each.end_offset for each in world.closed_ranges()]
         outcome = world.run()
-        world.check(outcome, ends)
+        check_copies(world, outcome, ends)
         if world.problems or (outcome.is_complete and not outcome.stopped):
             break
     else:

@@ -44,7 +44,6 @@ from shoal.mirroring.sync.report import Action
 from shoal.net.address import parse_bootstrap
 from tests.integration.shared_spark import shoal
 from tests.integration.test_rights import grant
-from tests.world.control import Uncontrolled
 from tests.world.task import run_copy_task
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -226,7 +225,7 @@ def _complaints_of_copying(
         lock.acquire(partitions, 10.0)
     ranges = [CopyRange(TOPIC, each.partition, TOPIC, 0, ends[each]) for each in partitions]
     settings = CopySettings(options.source, options.destination, group, options.rules())
-    return [*warnings, *map(str, run_copy_task(ranges, settings, Uncontrolled()).stopped)]
+    return [*warnings, *map(str, run_copy_task(ranges, settings).stopped)]
 
 
 def _complaints_of_translating(options: MirrorOptions) -> Sequence[str]:

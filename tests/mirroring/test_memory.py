@@ -26,7 +26,6 @@ ALLOWED_BYTES = 64 * MIB
 TASK = """
 import sys
 from pathlib import Path
-from tests.world.control import Uncontrolled
 from tests.world.task import run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
@@ -48,7 +47,7 @@ settings = CopySettings(
 ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
 Path("/proc/self/clear_refs").write_text("5")
 before = memory("VmRSS")
-assert run_copy_task(ranges, settings, Uncontrolled()).complete
+assert run_copy_task(ranges, settings).complete
 print(memory("VmHWM") - before)
 """
 

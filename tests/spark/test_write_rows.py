@@ -24,7 +24,7 @@ from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of, content_of
 from tests.world.faults import Held, let_pass
 from tests.world.history import NOW_MS
-from tests.world.late_requests import arrive, given_to_send
+from tests.world.late_requests import Requests, arrive
 from tests.world.logs import lagging
 from tests.world.task import RunningTask
 from tests.world.waiting import wait_until
@@ -177,12 +177,12 @@ def writer(brokers: TwoBrokers) -> ProducerIdentity:
 @pytest.fixture
 def late(brokers: TwoBrokers, writer: ProducerIdentity, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """A batch of a first attempt that failed, and is still on its way."""
-    given = given_to_send(monkeypatch, module)
+    requests = Requests(monkeypatch)
     let_pass(brokers.destination, ApiKey.PRODUCE, 2)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
     with pytest.raises(Disconnected):
         write(brokers, ROWS, writer=writer)
-    return given[2]
+    return requests.sent[2]
 
 
 ONCE = [b"topic-0 at %d" % offset for offset in range(10)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +11,6 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
-from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
@@ -21,9 +20,10 @@ from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
+from shoal_broker.cluster import BrokerCluster
 from tests.world.batches import Content
 from tests.world.contents import content_of
-from tests.world.control import Killed, Mortal, Uncontrolled
+from tests.world.control import Killed, Mortal, Watched
 from tests.world.faults import (
     let_pass,
 )
@@ -32,10 +32,14 @@ from tests.world.task import RunningTask, TaskResult, run_copy_task
 
 __all__ = [
     "QUICK",
+    "TOPIC",
     "TwoBrokers",
     "config_of",
     "die_after",
 ]
+
+#: The topic of most tests.
+TOPIC = "topic"
 
 #: Partitions and fetches wait for milliseconds instead of seconds: the brokers answer at once.
 QUICK = Timing(
@@ -50,15 +54,25 @@ QUICK = Timing(
 
 @dataclass(frozen=True)
 class TwoBrokers:
-    """Source and destination, and workers between them."""
+    """
+    Source and destination, and workers between them.
 
-    source: Broker
-    destination: Broker
+    Attributes:
+        sources: The nodes of the source.
+        destinations: The nodes of the destination.
+        settings: The settings of the next task.
+
+    """
+
+    sources: BrokerCluster
+    destinations: BrokerCluster
     settings: CopySettings
 
     @classmethod
     @contextmanager
-    def started(cls, *, multi_batch: bool = False) -> Iterator[TwoBrokers]:
+    def started(
+        cls, nodes: int = 1, *, multi_batch: bool = False, **source_config: str
+    ) -> Iterator[TwoBrokers]:
         """Start both.
 
         With ``multi_batch`` the destination accepts several batches in a request. Otherwise the mirror does
@@ -66,18 +80,30 @@ class TwoBrokers:
         """
         config = {"shoal.multi.batch.produce": str(multi_batch).lower()}
         with ExitStack() as stack:
-            source = stack.enter_context(Broker(cluster_id="source"))
-            destination = stack.enter_context(Broker(cluster_id="destination", config=config))
+            sources = stack.enter_context(
+                BrokerCluster(nodes, cluster_id="source", config=_dotted(source_config))
+            )
+            destinations = stack.enter_context(BrokerCluster(nodes, cluster_id="destination", config=config))
             settings = CopySettings(
-                source=config_of("source", source),
-                destination=config_of("destination", destination),
+                source=config_of("source", *sources.nodes),
+                destination=config_of("destination", *destinations.nodes),
                 group="mirror",
                 rules="rules",
                 fetch_buffer_bytes=4 * 1024 * 1024,
                 multi_batch=multi_batch,
                 timing=QUICK,
             )
-            yield cls(source, destination, settings)
+            yield cls(sources, destinations, settings)
+
+    @property
+    def source(self) -> Broker:
+        """The source's first node, which has the data of all."""
+        return self.sources.nodes[0]
+
+    @property
+    def destination(self) -> Broker:
+        """The destination's first node."""
+        return self.destinations.nodes[0]
 
     def with_settings(self, **changes: Any) -> TwoBrokers:
         return replace(self, settings=replace(self.settings, **changes))
@@ -86,23 +112,24 @@ class TwoBrokers:
         return self.with_settings(timing=replace(self.settings.timing, **times))
 
     def read_uncommitted(self) -> TwoBrokers:
-        source = replace(self.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-        return self.with_settings(source=source)
+        return self.with_clients("source", isolation_level=IsolationLevel.READ_UNCOMMITTED)
 
     def impatient(self) -> TwoBrokers:
         """Wait shortly for each answer, for tests of fetches that a broker answers only after its wait."""
-        source = replace(self.settings.source, request_timeout_ms=250)
-        destination = replace(self.settings.destination, request_timeout_ms=250)
-        return self.with_settings(source=source, destination=destination)
+        return self.with_clients("source", "destination", request_timeout_ms=250)
+
+    def with_clients(self, *sides: str, **changes: Any) -> TwoBrokers:
+        """Change the settings of the clients of one side, or of both."""
+        return self.with_settings(
+            **{side: replace(getattr(self.settings, side), **changes) for side in sides}
+        )
 
     # Contents
 
     def topic(self, name: str = "topic", partitions: int = 1, **destination_config: str) -> list[History]:
         """Create a topic on both sides; return the histories of the source's partitions."""
         self.source.create_topic(name, partitions)
-        self.destination.create_topic(
-            name, partitions, {key.replace("_", "."): value for key, value in destination_config.items()}
-        )
+        self.destination.create_topic(name, partitions, _dotted(destination_config))
         return [History(log) for log in self.source.topics.topic(name).logs]
 
     def copied(self, topic: str = "topic", partition: int = 0) -> list[Content]:
@@ -111,9 +138,15 @@ class TwoBrokers:
 
     def position(self, topic: str = "topic", partition: int = 0) -> MirrorPosition:
         """Return the committed position."""
-        key = TopicPartition(topic, partition)
-        with Cluster(self.settings.source) as cluster:
-            return GroupPositions(cluster, self.settings.group, MemberId).read([key])[key]
+        found = self.committed(topic, partition)
+        assert found is not None, "there is no position"
+        return found
+
+    def committed(self, topic: str = "topic", partition: int = 0) -> MirrorPosition | None:
+        """Return the position that the coordinator has, if it has one."""
+        key = (topic, partition)
+        kept = self.source.groups.read(self.settings.group, lambda group: group.offsets.get(key))
+        return None if kept is None else MirrorPosition.from_committed(Committed(kept.offset, kept.metadata))
 
     def commit(self, position: MirrorPosition, topic: str = "topic", partition: int = 0) -> None:
         """Commit a position, over any committed one."""
@@ -150,15 +183,17 @@ class TwoBrokers:
             for number, log in enumerate(self.source.topics.topic(topic).logs)
         ]
 
-    def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> TaskResult:
+    def run(self, ranges: Sequence[CopyRange] | None = None, control: Watched | None = None) -> TaskResult:
         """Copy up to the current ends, as one task does."""
-        return run_copy_task(
-            self.ranges() if ranges is None else ranges, self.settings, control or Uncontrolled()
-        )
+        return run_copy_task(self.ranges() if ranges is None else ranges, self.settings, control)
 
-    def start(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> RunningTask:
+    def start(self, ranges: Sequence[CopyRange] | None = None, control: Watched | None = None) -> RunningTask:
         wanted = self.ranges() if ranges is None else ranges
         return RunningTask(lambda: self.run(wanted, control))
+
+
+def _dotted(config: Mapping[str, str]) -> dict[str, str]:
+    return {key.replace("_", "."): value for key, value in config.items()}
 
 
 def config_of(name: str, *brokers: Broker) -> ClientConfig:

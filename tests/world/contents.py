@@ -17,6 +17,7 @@ __all__ = [
     "batches_of",
     "content_of",
     "content_of_batch",
+    "places_in",
 ]
 
 
@@ -55,6 +56,11 @@ def batches_of(log: Log) -> list[RecordBatch]:
         if not read.record_set:
             return found
         offset = found[-1].header.next_offset
+
+
+def places_in(log: Log) -> list[tuple[int, Content]]:
+    """Return all records of a log, each with its offset."""
+    return [place for batch in batches_of(log) for place in content_of_batch(batch.view)]
 
 
 def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:

@@ -2,161 +2,94 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any
 
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
-from shoal.errors import ShoalError, Stopped
+from shoal.errors import PartitionStopped, ShoalError, Stopped
 from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.acknowledged import add_run
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned, TaskReport
-from shoal.mirroring.model.steering import UNSTEERED
+from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.topic_partition import TopicPartition
 
-__all__ = [
-    "Acting",
-    "CheckedGate",
-    "Killed",
-    "Mortal",
-    "Uncontrolled",
-    "Watched",
-]
-
-_log = logging.getLogger("shoal.control")
-
-
-class Uncontrolled:
-    """
-    The control of a task without a mirror's driver: it runs to its end and is no group's member.
-
-    So nothing refuses a late commit: a new generation is only one for the task.
-    """
-
-    stop_requested = False
-    assignment: Mapping[TopicPartition, Assigned] = MappingProxyType({})
-    interruptions = 0
-    generation = 0
-    steering = UNSTEERED
-    #: No task needs it, since nothing is limited.
-    allowance = Allowance()
-
-    def check_lease(self) -> None:
-        """Allow everything: without a driver there is no lease."""
-
-    def raise_if_orphan(self) -> None:
-        """Do nothing: there is no driver that could be gone."""
-
-    def take_new(self) -> Sequence[Assigned]:
-        """Return nothing: the document does not change."""
-        return []
-
-    def on_document(self, call: Callable[[], object]) -> None:
-        """Call this once: the document does not change."""
-        call()
-
-    def open_gate(self) -> Gate:
-        """Return a gate that stays open."""
-        return open_gate()
-
-    def close_gate(self, gate: Gate) -> None:
-        """Do nothing."""
-
-    def membership(self) -> MemberId:
-        """Return a member outside of the group's protocol."""
-        return MemberId()
-
-    def begin_generation(self) -> None:
-        """Begin one for this task alone."""
-        self.interruptions += 1
-        self.generation += 1
-
-    def report(self, report: TaskReport) -> None:
-        """Write incidents to the task's log, since there is no driver."""
-        for each in report.partitions:
-            for incident in each.counters.incidents:
-                if incident.continued:
-                    kind, lost, reason = incident.kind.value, incident.lost, incident.reason
-                    _log.warning("%s continued after %s (lost: %s): %s", each.partition, kind, lost, reason)
-
-    def wait(self, seconds: float) -> None:
-        """Wait the whole time."""
-        time.sleep(seconds)
+__all__ = ["CheckedGate", "Killed", "Mortal", "Watched"]
 
 
 class Killed(BaseException):
     """A process is killed: no ``except`` of the engine catches it, and nothing is committed any more."""
 
 
-class CheckedGate(MutableSequence[int]):
+class CheckedGate(list[int]):
     """A gate that is open as long as a check raises nothing; only Python's sender can use it."""
 
     def __init__(self, check: Callable[[], object]) -> None:
+        super().__init__(open_gate())
         self._check = check
-        self._words = list(open_gate())
 
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-
-    def __getitem__(self, index: int | slice) -> int | list[int]:
+    def __getitem__(self, index: Any) -> Any:
         if index == 0:
             try:
                 self._check()
             except ShoalError:
                 return 0
-        return self._words[index]
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._words[index] = value
-
-    def __delitem__(self, index: Any) -> None:
-        raise TypeError("a gate has two words")
-
-    def __len__(self) -> int:
-        return len(self._words)
-
-    def insert(self, index: int, value: int) -> None:
-        raise TypeError("a gate has two words")
+        return super().__getitem__(index)
 
 
-class Watched(Uncontrolled):
-    """A task's control that collects reports and waits, and that a test can stop."""
+class Watched:
+    """
+    A task's control without a driver: it collects reports and waits, and a test can stop it.
 
-    def __init__(self) -> None:
+    It is no group's member, until it is told to hold a group. So nothing refuses a late commit, and a new
+    generation is only one for the task.
+
+    Attributes:
+        assignment: The ranges to copy, see :meth:`want`.
+        stopped: The partitions that stopped.
+        over: The partitions that the task has left, and whether each is done or stopped.
+        is_dead: Whether the task was killed.
+
+    """
+
+    interruptions = 0
+    generation = 0
+    steering: TaskSteering = UNSTEERED
+    allowance = Allowance()  # which no task needs, since nothing is limited
+
+    def __init__(self, at_check: int | None = None, action: Callable[[], object] = lambda: None) -> None:
+        """Act at a certain check of the lease."""
+        self.assignment: Mapping[TopicPartition, Assigned] = MappingProxyType({})
+        self.stopped: dict[TopicPartition, PartitionStopped] = {}
+        self.over: dict[TopicPartition, bool] = {}
         self.reports: list[dict[str, Any]] = []
         self.waits: list[float] = []
-        self.stop_requested = False
+        self.is_dead = False
+        self._checks_left, self._action = at_check, action
+        self._new: Sequence[Assigned] = []
         self._stopping = threading.Event()
         self._member = MemberId()
         self._begin: Callable[[], MemberId] | None = None
         self._is_orphan = False
-        self.is_dead = False
         self._beginning = threading.Lock()
         self._gates: list[Gate] = []
+
+    # Of the test
+
+    def want(self, ranges: Sequence[CopyRange]) -> None:
+        """Have ranges copied, and end the task when it has left all of them."""
+        self.assignment = {each.source: Assigned(number, each) for number, each in enumerate(ranges, 1)}
+        self._new = [*self.assignment.values()]
+        self.stopped, self.over = {}, {}
 
     def hold_group(self, begin: Callable[[], MemberId], now: MemberId | None = None) -> None:
         """Commit as a member whose generations ``begin`` begins; without ``now``, one begins now."""
         self._begin = begin
         self._member = begin() if now is None else now
-
-    def begin_generation(self) -> None:
-        with self._beginning:
-            if self._is_orphan:
-                return  # the driver ignores it
-            if self._begin is not None:
-                self._member = self._begin()
-            super().begin_generation()
-
-    def membership(self) -> MemberId:
-        return self._member
 
     def orphan(self) -> None:
         """End the lease for good: another attempt begins."""
@@ -165,34 +98,84 @@ class Watched(Uncontrolled):
         for gate in self._gates:
             gate[0] = 0
 
+    def request_stop(self) -> None:
+        self._stopping.set()
+
+    # Of the task
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._stopping.is_set() or (
+            bool(self.assignment) and self.over.keys() >= self.assignment.keys()
+        )
+
+    def take_new(self) -> Sequence[Assigned]:
+        new, self._new = self._new, []
+        return new
+
+    def on_document(self, call: Callable[[], object]) -> None:
+        """Call this once: the document does not change."""
+        call()
+
     def check_lease(self) -> None:
+        """Count a check: one for each turn of a worker and a copy loop, and before batches are sent."""
         if self._is_orphan:
             raise Stopped("the driver is gone: nothing more is produced")
+        if self._checks_left is not None:
+            self._checks_left -= 1
+            if self._checks_left == -1:
+                self._action()
+
+    def raise_if_orphan(self) -> None:
+        """Do nothing: there is no driver that could be gone."""
 
     def open_gate(self) -> Gate:
-        gate = super().open_gate()
+        """Return a gate that stays open; if checks are counted, each system call that sends asks."""
+        if self._checks_left is not None:
+            return CheckedGate(self.check_lease)
+        gate = open_gate()
         self._gates.append(gate)
         if self._is_orphan:
             gate[0] = 0
         return gate
 
-    def request_stop(self) -> None:
-        self.stop_requested = True
-        self._stopping.set()
+    def close_gate(self, gate: Gate) -> None:
+        """Do nothing."""
+
+    def membership(self) -> MemberId:
+        return self._member
+
+    def begin_generation(self) -> None:
+        with self._beginning:
+            if self._is_orphan:
+                return  # the driver ignores it
+            if self._begin is not None:
+                self._member = self._begin()
+            self.interruptions += 1
+            self.generation += 1
 
     def report(self, report: TaskReport) -> None:
         self.reports.append(report.to_json_object())
+        self.stopped |= {each.partition: each.stopped for each in report.partitions if each.stopped}
+        self.over |= {each: left.is_done or each in self.stopped for each, left in report.leaves.items()}
 
     def wait(self, seconds: float) -> None:
         if seconds:
             self.waits.append(seconds)
         self._stopping.wait(seconds)
 
+    # What was reported
+
     @property
     def newest(self) -> list[dict[str, Any]]:
         """The newest report of each partition, which has all counts since the task took it."""
-        reports = (each for report in self.reports for each in report["partitions"])
-        return list({(each["topic"], each["partition"], each["since"]): each for each in reports}.values())
+        return list(
+            {(each["topic"], each["partition"], each["since"]): each for each in self._reported}.values()
+        )
+
+    @property
+    def _reported(self) -> list[dict[str, Any]]:
+        return [each for report in self.reports for each in report["partitions"]]
 
     def total(self, count: str) -> int:
         return sum(each[count] for each in self.newest)
@@ -206,40 +189,23 @@ class Watched(Uncontrolled):
     def runs(self) -> list[list[int]]:
         """The runs of the one partition, from any number of reports."""
         found: list[list[int]] = []
-        for report in self.reports:
-            for each in report["partitions"]:
-                for run in each["runs"]:
-                    add_run(found, *run)
+        for each in self._reported:
+            for run in each["runs"]:
+                add_run(found, *run)
         return found
 
     @property
     def waited_for(self) -> set[str]:
-        return {
-            each["waiting_for"]
-            for report in self.reports
-            for each in report["partitions"]
-            if each["waiting_for"]
-        }
+        return {each["waiting_for"] for each in self._reported if each["waiting_for"]}
 
 
 class Mortal(Watched):
     """A task's control under which the task is killed: at a certain check of its lease, or at a retry."""
 
-    def __init__(self, at_check: int | None = None) -> None:
-        super().__init__()
-        self._steps_left = at_check
-
-    def open_gate(self) -> Gate:
-        """Let each system call that sends ask, if the checks are counted."""
-        return super().open_gate() if self._steps_left is None else CheckedGate(self.check_lease)
-
     def check_lease(self) -> None:
-        """Count a check: one for each turn of a worker and a copy loop, and before batches are sent."""
         super().check_lease()
-        if self._steps_left is not None:
-            self._steps_left -= 1
-            if self._steps_left < 0:
-                self._die()
+        if self._checks_left is not None and self._checks_left < 0:
+            self._die()
 
     def membership(self) -> MemberId:
         if self.is_dead:
@@ -257,22 +223,3 @@ class Mortal(Watched):
     def _die(self) -> None:
         self.is_dead = True
         raise Killed
-
-
-class Acting(Watched):
-    """A task's control that acts at a certain check of the lease."""
-
-    def __init__(self, at_check: int, action: Callable[[], object]) -> None:
-        super().__init__()
-        self._steps_left = at_check
-        self._action = action
-
-    def open_gate(self) -> Gate:
-        """Let each system call that sends ask."""
-        return CheckedGate(self.check_lease)
-
-    def check_lease(self) -> None:
-        super().check_lease()
-        self._steps_left -= 1
-        if self._steps_left == -1:
-            self._action()

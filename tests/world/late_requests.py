@@ -8,7 +8,6 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
 
 import pytest
 
@@ -16,7 +15,7 @@ from shoal.client import cluster as cluster_module
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
-from shoal.client.lot import ACKS_ALL, Gate, Limits, Lot, Sent
+from shoal.client.lot import ACKS_ALL, Gate, Limits, Lot, Sent, open_gate
 from shoal.client.opening import open_socket
 from shoal.client.send import send
 from shoal.mirroring.task import sender
@@ -24,10 +23,10 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
 from shoal.topic_partition import TopicPartition
-from tests.world.control import Acting, Killed, Watched
+from tests.world.control import Watched
 from tests.world.produce_connection import produced
 
-__all__ = ["Requests", "arrive", "given_to_send", "through_tap"]
+__all__ = ["Requests", "arrive"]
 
 
 class Requests:
@@ -40,12 +39,11 @@ class Requests:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Record the requests of every worker of this process."""
         self.sent: list[bytes] = []
-        self._left: int | None = None
         self._before_each: Callable[[], object] = lambda: None
         self._failures: list[BaseException] = []
 
         def tapped(address: Address, timeout_s: float) -> socket.socket:
-            return through_tap(open_socket(address, timeout_s), self._take)
+            return _through_tap(open_socket(address, timeout_s), self._take)
 
         def recorded(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate) -> Sent:
             sent = send(connection, lots, limits, gate)
@@ -56,11 +54,7 @@ class Requests:
         monkeypatch.setattr(cluster_module, "open_socket", tapped)
         monkeypatch.setattr(sender, "send", recorded)
 
-    def die_after(self, requests: int) -> None:
-        """Kill a worker after it has sent this many requests, and one more that never leaves."""
-        self._left = requests
-
-    def acting(self, at_check: int, action: Callable[[], object]) -> Acting:
+    def acting(self, at_check: int, action: Callable[[], object]) -> Watched:
         """Return a control that acts at a certain check of the lease; each request of a sender is one."""
         control = _ActingOnRequests(at_check, action)
         self._before_each = control.check_lease
@@ -75,18 +69,10 @@ class Requests:
             if number in produced:
                 try:
                     self._before_each()
-                    self._count()
                 except BaseException as failure:
                     self._failures.append(failure)
                     raise ConnectionAbortedError from failure
             yield frame
-
-    def _count(self) -> None:
-        if self._left is not None:
-            self._left -= 1
-            if self._left < 0:
-                self._left = None
-                raise Killed
 
 
 def _produced(frame: bytes) -> list[bytes]:
@@ -98,14 +84,14 @@ def _produced(frame: bytes) -> list[bytes]:
     return [bytes(each.record_set) for each in request.partitions] if request.acks == ACKS_ALL else []
 
 
-class _ActingOnRequests(Acting):
+class _ActingOnRequests(Watched):
     """The gate of a sender is open, and what opens it is no check: the checks are those of its requests."""
 
     _opens = False
 
     def open_gate(self) -> Gate:
         self._opens = True
-        return Watched.open_gate(self)
+        return open_gate()
 
     def check_lease(self) -> None:
         if self._opens:
@@ -114,7 +100,7 @@ class _ActingOnRequests(Acting):
             super().check_lease()
 
 
-def through_tap(broker: socket.socket, take: Callable[[Sequence[bytes]], Iterator[bytes]]) -> socket.socket:
+def _through_tap(broker: socket.socket, take: Callable[[Sequence[bytes]], Iterator[bytes]]) -> socket.socket:
     """
     Return a connected socket whose frames pass through a function on their way to a broker.
 
@@ -155,30 +141,6 @@ def _frames(received: bytearray) -> Iterator[bytes]:
     while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4])):
         yield bytes(received[4:end])
         del received[:end]
-
-
-def given_to_send(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType, die_after: int | None = None
-) -> list[bytes]:
-    """
-    Record the batches that a module gives to the sender, as raw bytes.
-
-    Args:
-        die_after: Kill the sender that was to send the next batch after so many; the following ones live.
-
-    """
-    given: list[bytes] = []
-
-    def recorded(connection: Connection, lots: Sequence[Lot], limits: Limits, gate: Gate) -> Sent:
-        nonlocal die_after
-        given.extend(bytes(view) for lot in lots for view in lot.batches)
-        if die_after is not None and len(given) > die_after:
-            die_after = None
-            raise Killed
-        return send(connection, lots, limits, gate)
-
-    monkeypatch.setattr(module, "send", recorded)
-    return given
 
 
 def arrive(

@@ -19,6 +19,7 @@ from shoal.records import BatchHeader, Decision, RecordBatch
 from tests.world.batches import Content
 from tests.world.contents import batches_of, content_of_batch
 from tests.world.control import Watched
+from tests.world.copies import check_copies, check_places
 from tests.world.driver import Driver
 from tests.world.waiting import wait_until
 
@@ -27,7 +28,7 @@ from .source import SourcePartition
 if TYPE_CHECKING:
     from .tasks import TaskWorld
 
-__all__ = ["LARGE_BUFFER_BYTES", "check_in_quiet"]
+__all__ = ["check_in_quiet"]
 
 #: The questions of an alignment. A worker asks them once.
 _ALIGNING = {
@@ -37,7 +38,7 @@ _ALIGNING = {
 
 
 #: Room for all that producers write between two steps.
-LARGE_BUFFER_BYTES = 65_536 + 100_000
+_LARGE_BUFFER_BYTES = 65_536 + 100_000
 
 #: The number of small batches, the time of a request with one, and how long a worker looks at them.
 _MANY_BATCHES, _REQUEST_S, _LOOK_S = 60, 0.005, 0.05
@@ -82,10 +83,10 @@ def _check_growth(world: TaskWorld) -> None:
     is_alone = len(world.partitions) == 1 and not world.brokers.settings.tries_multi_batch
     if most > 1 and is_alone and world.partitions[0].is_of_former_days:
         world.problems.append(f"{most} requests were in flight of a producer that may be forgotten")
-    world.check(outcome, [each.end for each in before])
+    check_copies(world, outcome, [each.end for each in before])
     world.problems += [f"in quiet, {each}" for each in _wrong_numbers(world, control, before)]
     world.problems += [f"in quiet, {each}" for each in _needless(world, before)]
-    world.check_places(control)
+    check_places(world, control)
 
 
 def _check_nothing(world: TaskWorld) -> None:
@@ -104,7 +105,7 @@ def _check_turns(world: TaskWorld) -> None:
         task = driver.start()
         _reach_ends(world, _Since(driver))
         driver.end(task)
-        world.check()
+        check_copies(world)
         for partition, copied in zip(world.partitions, world.closed_ranges(), strict=True):
             position = world.position(partition.number)
             if position is None or position.source_offset != copied.end_offset:
@@ -116,7 +117,7 @@ def _check_turns(world: TaskWorld) -> None:
         _reach_ends(world, second)
         driver.server.request_stop()
         world.finish_driven(task)
-        world.check()
+        check_copies(world)
     world.problems += [f"in a next task, {each}" for each in _wrong_numbers(world, second, before)]
     world.problems += [f"in a next task, {each}" for each in _needless(world, before, is_open=True)]
 
@@ -124,7 +125,7 @@ def _check_turns(world: TaskWorld) -> None:
 def _check_small_batches(world: TaskWorld) -> None:
     """A worker that a destination limits by the number of requests reports that, and no other does."""
     timing = replace(world.brokers.settings.timing, small_batches_s=_LOOK_S)
-    world.set(rebatch=None, fetch_buffer_bytes=LARGE_BUFFER_BYTES, timing=timing)
+    world.set(rebatch=None, fetch_buffer_bytes=_LARGE_BUFFER_BYTES, timing=timing)
     partition = world.partitions[0]
     partition.end_transactions()
     are_together = _are_together(world)
@@ -141,7 +142,7 @@ def _check_small_batches(world: TaskWorld) -> None:
         if found or may_be_together:
             break  # else the machine was too busy for a slow destination to be the limit
     world.end_faults()
-    world.check()
+    check_copies(world)
     if len(found) > (not are_together) or len(found) < (not may_be_together):
         world.problems.append(f"{len(sizes)} small batches, and a worker reports {found}")
     is_as_sent = "compression.type" not in dict(world.setup.destination_config)
@@ -249,7 +250,7 @@ def _compared(
             _dropped(world, before, read),
         ),
     }
-    if world.fetches_whole:
+    if world.brokers.settings.fetch_buffer_bytes >= _LARGE_BUFFER_BYTES:
         fetched = sum(each["bytes_in"] for each in counts)
         found["bytes fetched"] = fetched, sum(len(each.view) for each in read)
     config = dict(world.setup.destination_config)

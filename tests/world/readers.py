@@ -30,7 +30,8 @@ from shoal_broker import Broker
 from shoal_broker.api_error import ApiError
 from shoal_broker.clock import now_ms
 from shoal_broker.coordination.group import CommittedOffset
-from tests.world.contents import batches_of, content_of_batch
+from tests.world.clusters import TOPIC
+from tests.world.contents import places_in
 from tests.world.control import Killed
 
 from .source import Written
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from .tasks import TaskWorld
 
 __all__ = ["Reader", "Readers", "are_exact", "forget_group", "is_done"]
-
-_TOPIC = "topic"
 
 #: A group continues at an offset of its own, which nothing has translated.
 _OWN = frozenset({Action.RETURNED, Action.FURTHER})
@@ -117,7 +116,7 @@ class Reader:
         """Let the offset of one partition expire at a broker."""
         there = self.offsets(broker).get(number)
         if there is not None:
-            broker.groups.commit(self.name, {(_TOPIC, number): there._replace(committed_at_ms=0)})
+            broker.groups.commit(self.name, {(TOPIC, number): there._replace(committed_at_ms=0)})
             broker.forget_old_offsets()
 
     def read(self, dice: random.Random, most: int | None, *, commits_all: bool) -> None:
@@ -134,7 +133,7 @@ class Reader:
             begin = committed[number].offset if number in committed else 0
             records = self._readable(number, begin)
             read = records[:most]
-            log_start = self.here.log(_TOPIC, number).log_start_offset
+            log_start = self.here.log(TOPIC, number).log_start_offset
             if begin < log_start and (read or commits_all):
                 # Retention was faster than the consumer.
                 begin = log_start
@@ -146,13 +145,13 @@ class Reader:
             behind = read[-1][0] + 1 if read else begin
             if len(read) == len(records) and dice.random() < 0.5:
                 # The consumer has passed markers and aborted records, too.
-                behind = max(behind, self.here.log(_TOPIC, number).last_stable_offset)
+                behind = max(behind, self.here.log(TOPIC, number).last_stable_offset)
             if read or commits_all:
                 self._commit(number, behind)
 
     def _commit(self, number: int, offset: int) -> None:
         """Commit as a consumer or an operator does: without shoal's mark."""
-        self.here.groups.commit(self.name, {(_TOPIC, number): CommittedOffset(offset, -1, "", now_ms())})
+        self.here.groups.commit(self.name, {(TOPIC, number): CommittedOffset(offset, -1, "", now_ms())})
 
     def _begin(self, number: int, offset: int) -> None:
         """Begin a new reading at an offset of the cluster where the group is."""
@@ -172,16 +171,17 @@ class Reader:
 
     def _readable(self, number: int, begin: int) -> Sequence[tuple[int, Written]]:
         """Return offsets and records that a consumer reads from an offset on."""
-        log, partition = self.here.log(_TOPIC, number), self._world.partitions[number]
+        log, partition = self.here.log(TOPIC, number), self._world.partitions[number]
         if self.is_at_source:
             found = [
                 (each.offset, each) for each in partition.of_this_topic if each.is_shown and each.is_there
             ]
         else:
             written = {each.content.value: each for each in partition.records}
-            placed = [place for batch in batches_of(log) for place in content_of_batch(batch.view)]
             found = [
-                (offset, written[content.value]) for offset, content in placed if content.value in written
+                (offset, written[content.value])
+                for offset, content in places_in(log)
+                if content.value in written
             ]
         return [each for each in found if begin <= each[0] < log.last_stable_offset]
 
@@ -194,7 +194,7 @@ class Reader:
         direction = Direction.FORWARD if self.is_at_source else Direction.REVERSE
         with ExitStack() as connections, suppress(ShoalError):
             sync = _rounds_of(self._world, re.escape(self.name), direction, connections)
-            report = sync.round({_TOPIC: _TOPIC}, apply=apply or direction is Direction.REVERSE)
+            report = sync.round({TOPIC: TOPIC}, apply=apply or direction is Direction.REVERSE)
             offsets = [each for found in report.groups for each in found.offsets]
             self._undone = [each for each in offsets if not is_done(each)]
             if not offsets or self._undone:
@@ -254,7 +254,7 @@ class Readers:
         with suppress(ShoalError):
             if self._sync is None:
                 self._sync = _rounds_of(self._world, "reader-.*", Direction.FORWARD, self._connections)
-            self._sync.round({_TOPIC: _TOPIC}, apply=True)
+            self._sync.round({TOPIC: TOPIC}, apply=True)
 
     def die_at_commit(self, *, before: bool) -> None:
         """Kill the mirror just before the first commit of a round, or just behind it."""

@@ -10,9 +10,10 @@ import pytest
 from tests.world.batches import Content
 from tests.world.logs import lose_tail
 
+from .clusters import TOPIC
 from .judge import Judge, Loss
 from .source import Written
-from .tasks import TOPIC, Setup, TaskWorld
+from .tasks import Setup, TaskWorld
 
 WRITTEN = [Written(offset, Content(offset, None, b"value", ())) for offset in range(6)]
 

@@ -18,12 +18,10 @@ from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal_broker import Broker
-from tests.world.clusters import TwoBrokers
+from tests.world.clusters import TOPIC, TwoBrokers
 from tests.world.history import ABORT, COMMIT
 
-__all__ = ["TOPIC_NAME", "WayBack", "certificate_of", "reversed_brokers", "started_way_back"]
-
-TOPIC_NAME = "topic"
+__all__ = ["WayBack", "certificate_of", "reversed_brokers", "started_way_back"]
 
 
 @dataclass
@@ -42,12 +40,12 @@ class WayBack:
     two: TwoBrokers
     certificate: Certificate
 
-    def options(self, topics: str = TOPIC_NAME, **more: Any) -> MirrorOptions:
+    def options(self, topics: str = TOPIC, **more: Any) -> MirrorOptions:
         settings = self.two.settings
         given = {"group": settings.group, **more}
         return MirrorOptions(settings.source, settings.destination, TopicSelection(topics), **given)
 
-    def begin(self, topics: str = TOPIC_NAME) -> list[int]:
+    def begin(self, topics: str = TOPIC) -> list[int]:
         """Commit the positions of the cut; return the partitions that got one."""
         group = self.two.settings.group
         begun = go_back(self.options(topics), self.certificate, group, MemberId(), patience_s=10.0)
@@ -68,7 +66,7 @@ def reversed_brokers(two: TwoBrokers, group: str = "back") -> TwoBrokers:
         group=group,
     )
     settings = replace(settings, rules=copy_rules(settings.source, COPY_DEFAULTS))
-    return TwoBrokers(two.destination, two.source, settings)
+    return TwoBrokers(two.destinations, two.sources, settings)
 
 
 def certificate_of(two: TwoBrokers) -> Certificate:
@@ -89,7 +87,7 @@ def certificate_of(two: TwoBrokers) -> Certificate:
         CutCluster(two.destination.cluster_id, two.destination.bootstrap),
         two.settings.group,
         two.settings.rules,
-        {TOPIC_NAME: TOPIC_NAME},
+        {TOPIC: TOPIC},
         partitions,
         groups=(),
         gates_s={},
@@ -98,11 +96,11 @@ def certificate_of(two: TwoBrokers) -> Certificate:
 
 def _logs(config: ClientConfig, broker: Broker) -> Iterator[CutLog]:
     with Cluster(config) as cluster:
-        topic = cluster.refresh([TOPIC_NAME]).topics[TOPIC_NAME]
+        topic = cluster.refresh([TOPIC]).topics[TOPIC]
         for number, partition in sorted(topic.partitions.items()):
-            log = broker.log(TOPIC_NAME, number)
+            log = broker.log(TOPIC, number)
             yield CutLog(
-                TOPIC_NAME,
+                TOPIC,
                 str(topic.topic_id),
                 log.log_start_offset,
                 log.log_end_offset,
@@ -116,7 +114,7 @@ def started_way_back(group: str | None = None) -> Iterator[WayBack]:
     with TwoBrokers.started() as two:
         if group is not None:
             two = two.with_settings(group=group)
-        (history,) = two.topic(TOPIC_NAME)
+        (history,) = two.topic(TOPIC)
         history.plain(3).transaction(2, ends=COMMIT).transaction(1, ends=ABORT).plain(3)
         two.run()
         yield WayBack(two, reversed_brokers(two), certificate_of(two))

@@ -20,7 +20,7 @@ from tests.sent_requests import SentRequests
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
-from tests.world.control import Acting, Killed, Mortal, Watched
+from tests.world.control import Killed, Mortal, Watched
 from tests.world.faults import before_each_request, before_request, let_pass
 from tests.world.history import NOW_MS, History
 from tests.world.produce_connection import produced
@@ -218,7 +218,7 @@ def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
     def late() -> None:
         arrived.append(arrive(brokers, left_behind))
 
-    control = Watched() if at_check is None else Acting(at_check, late)
+    control = Watched() if at_check is None else Watched(at_check, late)
     assert brokers.start(control=control).result().complete
     if not arrived:
         late()

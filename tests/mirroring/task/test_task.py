@@ -14,7 +14,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
-from tests.world.control import Acting
+from tests.world.control import Watched
 from tests.world.faults import let_pass
 from tests.world.history import History
 
@@ -89,7 +89,7 @@ def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
     history.plain(1, 2)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 2)  # the first position, and the first plan
     fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
-    control = Acting(2, lambda: control.request_stop())
+    control = Watched(2, lambda: control.request_stop())
     brokers.run(control=control)
     assert 1 < fault.hits < 8  # a pause is twice as long as the one before
     brokers.source.faults.clear()

@@ -12,7 +12,7 @@ from tests.mirroring.task.resume.test_adopt import varied
 from tests.mirroring.test_incidents import foreign
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
-from tests.world.control import Acting, Watched
+from tests.world.control import Watched
 from tests.world.history import ABORT, COMMIT, History
 from tests.world.logs import lose_tail
 
@@ -57,7 +57,7 @@ def test_records_between_requests_with_other_writers_may_be_repeated(
     brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE, max_in_flight=1)
     with_transactions(brokers, history)
     history.plain(1, 1, 1, 1)
-    control = Acting(4, lambda: foreign(brokers.destination, 3))
+    control = Watched(4, lambda: foreign(brokers.destination, 3))
     assert brokers.start(control=control).result().complete
     *before, (source, landed, stretch), last = milestones(brokers)
     assert before == [*MIRRORED[:3], (source, source - 4, KNOWN)]
