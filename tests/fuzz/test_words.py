@@ -24,7 +24,7 @@ from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import TaskReport
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
-from tests.world.driver_events import Events
+from tests.world.driver import Events
 from tests.world.waiting import wait_until
 
 COMMITTED = MirrorPosition(

@@ -291,7 +291,7 @@ def test_copy_created_again_between_metadata_and_log_end_is_one_loss(
     before_request(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda: recreate(brokers.destination))
     if policy == "continue":
         run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
-        assert brokers.copied() == history.committed
+        brokers.assert_exact(history)
     else:
         (stopped,) = brokers.start().result().stopped
         assert stopped.cause is IncidentKind.DESTINATION_LOSS
@@ -457,7 +457,7 @@ def test_lost_tail_that_cannot_be_decoded_is_mirrored_again(brokers: TwoBrokers,
     brokers.run()
     lose_tail(brokers.destination, "topic", 3)
     run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def write_and_die_behind_aborted_records(brokers: TwoBrokers, history: History) -> None:
@@ -484,7 +484,7 @@ def test_dead_task_s_run_is_looked_up_after_deletion_and_compaction(
     history.log.delete_records(start)
     history.plain(2)
     run(going_on(brokers, *IncidentKind))
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 # A source that is another
@@ -555,7 +555,7 @@ def test_source_that_loses_a_mirrored_tail_has_lost_nothing(
     control = Watched()
     assert going_on(brokers, IncidentKind.SOURCE_RESET).start(planned, control).result().complete
     assert incidents(control) == [["source-reset", 0, True]]
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 @pytest.mark.parametrize("election", [True, False])

@@ -96,7 +96,7 @@ def test_position_not_committed_in_time_is_committed_by_the_next_task(
     task = driver.start()
     wait_until(lambda: any(each["partitions"] for each in driver.reports[seen:]))
     stop(driver, task)
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert brokers.position().source_offset == history.next_offset
 
 

@@ -87,7 +87,7 @@ def test_source_that_sends_no_records_ends_once_as_an_incident_and_skips_nothing
 
         end_silence()
         assert mirror_once(two, tmp_path)[0] == 0
-        assert two.copied() == history.committed
+        two.assert_exact(history)
 
 
 def test_offsets_that_the_source_does_not_send_are_skipped_and_counted_by_option(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_records_that_the_source_does_not_send_are_not_needed_at_a_start(tmp_pat
         code, summary, messages = mirror_once(two, tmp_path)
 
         assert (code, summary["incidents"]) == (0, []), messages
-        assert two.copied() == history.committed
+        two.assert_exact(history)
 
 
 @pytest.mark.parametrize("may_ask", [True, False])
@@ -152,7 +152,7 @@ def test_gap_at_the_end_of_a_compacted_log_is_counted(tmp_path: Path, may_ask: b
         assert summary["decisions"] == {"copied": 1, "skipped: gap": 4}
         history.plain(2)
         assert mirror_once(two, tmp_path)[0] == 0
-        assert two.copied() == history.committed
+        two.assert_exact(history)
 
 
 @pytest.mark.parametrize("options", [[], ["--continue-after", "source-retention"]])

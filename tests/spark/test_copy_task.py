@@ -23,7 +23,7 @@ from shoal.mirroring.task import task as copying
 from shoal.records import Codec
 from shoal.spark.copy_task import ControlAddress, CopyTask
 from shoal.spark.launch.session import spark_context
-from tests.world.driver_events import Events
+from tests.world.driver import Events
 
 SECRET = "hidden-7f"
 LOGIN = {

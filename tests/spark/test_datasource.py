@@ -97,9 +97,9 @@ def test_rows_of_bytes_are_written_in_offset_order(spark: SparkSession, brokers:
     history = brokers.topic()[0].plain(3, 1, 4, 1, 5)
     rows = read(spark, brokers, rows="bytes").orderBy("base_offset", ascending=False).coalesce(1)
     write(rows, brokers)
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     write(rows, brokers)
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_gap_between_rows_is_refused_without_allow_gaps(spark: SparkSession, brokers: TwoBrokers) -> None:
@@ -109,7 +109,7 @@ def test_gap_between_rows_is_refused_without_allow_gaps(spark: SparkSession, bro
         write(rows, brokers)
     assert brokers.copied() == []
     write(rows, brokers, allowGaps="true")
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_rows_of_one_partition_in_several_tasks_are_refused(spark: SparkSession, brokers: TwoBrokers) -> None:
@@ -138,10 +138,10 @@ def test_stream_copies_available_records_and_ends(
         assert query.awaitTermination(TIMEOUT_S)
 
     run()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     history.plain(5)
     run()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_program_mirrors_and_receives_each_run(spark: SparkSession, brokers: TwoBrokers) -> None:
@@ -157,7 +157,7 @@ def test_program_mirrors_and_receives_each_run(spark: SparkSession, brokers: Two
     )
     assert summary.exit_code == 0
     assert summary.records == 7
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert runs == [("topic", 0, 0, 3, 0), ("topic", 0, 6, 10, 3)]
     # The session was the program's, and still is.
     assert spark.range(3).count() == 3

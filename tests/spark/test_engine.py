@@ -27,7 +27,7 @@ from shoal.mirroring.prepare.changes import Prepared
 from shoal.spark import engine
 from shoal.spark.engine import SparkEngine
 from shoal.timing import Timing
-from tests.world.driver_events import Events
+from tests.world.driver import Events
 from tests.world.waiting import wait_until
 
 TASKS = [[CopyRange("topic", 0, "topic", 0, 5)]]

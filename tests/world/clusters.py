@@ -28,6 +28,7 @@ from tests.world.faults import (
     let_pass,
 )
 from tests.world.history import History
+from tests.world.judge import Judge
 from tests.world.task import RunningTask, TaskResult, run_copy_task
 
 __all__ = [
@@ -135,6 +136,15 @@ class TwoBrokers:
     def copied(self, topic: str = "topic", partition: int = 0) -> list[Content]:
         """Return the destination's records."""
         return content_of(self.destination.log(topic, partition))
+
+    def assert_exact(self, *histories: History, topic: str = "topic", partition: int = 0) -> None:
+        """Let the judge compare the copies of partitions, from one on, with what producers wrote."""
+        reads_committed = self.settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+        for number, history in enumerate(histories, partition):
+            are_same = len(set(history.uncommitted)) < len(history.records)
+            judge = Judge(reads_committed=reads_committed, are_same=are_same)
+            found = judge.compare(self.copied(topic, number), history.records, due=lambda record: True)
+            assert found.problems == [], f"{topic}-{number}"
 
     def position(self, topic: str = "topic", partition: int = 0) -> MirrorPosition:
         """Return the committed position."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shoal.client.coordinator import MemberId
@@ -14,18 +14,46 @@ from shoal.errors import BrokerError, PartitionStopped, Stopped
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
 from tests.world.control import CheckedGate, Killed
-from tests.world.driver_events import Events
 from tests.world.fencing import Fencing
 from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until
 
-__all__ = ["Driver", "Following"]
+__all__ = ["Driver", "Events", "Following"]
+
+
+class Events:
+    """Implements ``DriverEvents`` by functions; by default every partition can be taken at any time."""
+
+    def __init__(
+        self,
+        on_report: Callable[[TaskReport], object] = lambda report: None,
+        *,
+        in_trouble: Callable[[], Mapping[TopicPartition, str]] = dict,
+        stopped: Callable[[], Iterable[TopicPartition]] = tuple,
+    ) -> None:
+        self._on_report = on_report
+        self._in_trouble = in_trouble
+        self._stopped = stopped
+
+    def apply(self, report: TaskReport) -> None:
+        self._on_report(report)
+
+    def takeable(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        stopped = set(self._stopped())
+        return [each for each in partitions if each not in stopped]
+
+    def in_trouble(self) -> Mapping[TopicPartition, str]:
+        return self._in_trouble()
+
+    def accepted(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, IncidentKind]:
+        return {}
 
 
 class _Dying(ControlConnection):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.world.batches import Content
 
-from .source import Written
+from .history import Written
 
 __all__ = ["Finding", "Judge", "Loss"]
 

@@ -27,7 +27,7 @@ from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
 from tests.world.clusters import TwoBrokers
-from tests.world.driver_events import Events
+from tests.world.driver import Events
 from tests.world.faults import leads_elsewhere
 from tests.world.history import History
 from tests.world.waiting import is_let_go, wait_until
@@ -644,7 +644,7 @@ def test_task_whose_driver_dies_stops_producing_and_fails(
     brokers.destination.faults.clear()
     assert len(brokers.copied()) < 400
     brokers.run()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_task_whose_lease_lapses_stops_producing_until_renewal(
@@ -662,7 +662,7 @@ def test_task_whose_lease_lapses_stops_producing_until_renewal(
         assert len(brokers.copied()) <= copied + 5  # requests that were in flight
         driver.server.renew(MemberId(), 60.0)
         running.result()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_task_after_a_lapsed_lease_checks_the_destination_before_it_sends(
@@ -679,7 +679,7 @@ def test_task_after_a_lapsed_lease_checks_the_destination_before_it_sends(
         history.plain(1, 1)
         assert running.result().complete
     assert asked.hits
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_changed_membership_is_noticed_before_a_task_sends(driver: Driver) -> None:
@@ -752,5 +752,5 @@ def test_commits_use_the_new_membership(brokers: TwoBrokers, history: History, d
             driver.server.renew(member.membership, 60.0)
             assert running.result().complete
         member.leave()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert brokers.position().destination_offset == 3

@@ -123,7 +123,7 @@ def test_mirror_is_paused_and_stopped_and_paused_by_its_option(mirrors: Mirrors)
         wait_until(lambda: mirrors.copied("logs") == 5, 60)
     assert any("paused: l.*" in each for each in mirrors.notices)
     for history, topic in ((mirrors.orders, "orders"), (mirrors.logs, "logs")):
-        assert mirrors.brokers.copied(topic) == history.committed
+        mirrors.brokers.assert_exact(history, topic=topic)
 
 
 def test_second_mirror_on_the_same_socket_is_refused_before_it_does_anything(mirrors: Mirrors) -> None:
@@ -157,7 +157,7 @@ def test_limited_mirror_stays_below_its_limit_and_goes_on_without_it(mirrors: Mi
         mirrors.do("limit none")
         wait_until(lambda: mirrors.copied("orders") == end_of(mirrors.orders), 60)
         wait_until(lambda: mirrors.copied("logs") == end_of(mirrors.logs), 60)
-    assert mirrors.brokers.copied("orders") == mirrors.orders.committed
+    mirrors.brokers.assert_exact(mirrors.orders, topic="orders")
 
 
 def _batches(mirrors: Mirrors) -> Iterator[Any]:

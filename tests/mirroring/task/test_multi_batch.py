@@ -77,11 +77,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     return Sent(monkeypatch)
 
 
-def assert_exact(brokers: TwoBrokers, *histories: History, topic: str = "topic") -> None:
-    for number, history in enumerate(histories):
-        assert brokers.copied(topic, number) == history.committed, f"{topic}-{number}"
-
-
 # Requests with several batches
 
 
@@ -94,7 +89,7 @@ def test_partitions_share_a_request_and_do_not_wait_for_a_large_one(
     histories[1].plain(*[1] * 5)
     histories[2].plain(*[1] * 5)
     brokers.run()
-    assert_exact(brokers, *histories)
+    brokers.assert_exact(*histories)
     assert len(sent.requests[0][0]) == 3  # the first request has some of each
     assert max(map(sum, (sent.counts(partition=number) for number in (1, 2)))) == 5
     assert 5 <= max(sent.counts(partition=0)) <= 15
@@ -118,7 +113,7 @@ def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
         assert sum(sent.counts("plain")) == sum(sent.counts("foreign")) == 6
         assert max(sent.counts("foreign")) == 1
     assert sent.is_marked("foreign") == {False}
-    assert_exact(brokers, histories["plain"], topic="plain")
+    brokers.assert_exact(histories["plain"], topic="plain")
     foreign = brokers.copied("foreign")
     assert foreign[:1] + foreign[3:] == histories["foreign"].committed
 
@@ -157,7 +152,7 @@ def test_broker_that_no_longer_accepts_several_batches_receives_one_at_a_time(
     assert brokers.run(control=control).complete
     assert sent.counts()[0] > 1
     assert set(sent.counts()[1:]) == {1}
-    assert_exact(brokers, history)
+    brokers.assert_exact(history)
     assert any("at once" in each for each in control.waited_for)
 
 
@@ -173,7 +168,7 @@ def test_batches_that_are_together_larger_than_a_segment_go_by_halves(
     assert sent.counts()[0] == 40
     assert max(sent.counts()[1:]) <= 20
     assert len(sent.counts()) <= 4
-    assert_exact(brokers, history)
+    brokers.assert_exact(history)
 
 
 # Exactly once
@@ -222,10 +217,10 @@ def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
     assert brokers.start(control=control).result().complete
     if not arrived:
         late()
-    assert_exact(brokers, history)
+    brokers.assert_exact(history)
     history.plain(1, 1)
     assert brokers.run().complete
-    assert_exact(brokers, history)
+    brokers.assert_exact(history)
 
 
 def _forget_before_each_request(broker: Broker) -> None:

@@ -44,7 +44,7 @@ def test_joined_batch_is_complete_at_the_wanted_size(brokers: TwoBrokers, histor
     history.plain(*[1] * 50)
     size = batches_of(history.log)[0].header.size
     run(brokers.with_settings(rebatch=Rebatch(10 * size)))
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert max(counts(brokers)) <= 10
     assert len(counts(brokers)) <= 6
 
@@ -54,7 +54,7 @@ def test_large_batch_between_small_ones_stays_unchanged(brokers: TwoBrokers, his
     large = batches_of(history.log)[2]
     brokers = brokers.with_settings(rebatch=Rebatch(large.header.size))
     assert run(brokers) == {Decision.JOIN.value: 2, Decision.COPY.value: 1}
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert counts(brokers) == [2, 200, 2]
     assert fingerprint(batches_of(brokers.destination.log("topic"))[1]) == fingerprint(large)
 
@@ -65,7 +65,7 @@ def test_transactions_are_joined_without_markers_and_aborted_records(
     history.plain(1).transaction(2, 1, ends=COMMIT).transaction(3, ends=ABORT).plain(2).empty().gap(4)
     history.transaction(1, ends=ABORT).plain(1).transaction(1, ends=COMMIT)
     found = run(brokers)
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert counts(brokers) == [len(history.committed)]
     assert found[Decision.DROP_CONTROL.value] == 4
     assert found[Decision.DROP_ABORTED.value] == 2
@@ -76,7 +76,7 @@ def test_transactions_are_joined_without_markers_and_aborted_records(
 def test_batch_with_holes_is_rebuilt_and_not_joined(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 1).holed(5, [1, 3]).plain(1, 1)
     found = run(brokers)
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert counts(brokers) == [2, 3, 2]
     assert found == {Decision.JOIN.value: 2, Decision.REBUILD_HOLES.value: 1}
 
@@ -91,7 +91,7 @@ def test_single_records_of_an_open_range_are_sent_at_once(brokers: TwoBrokers, h
         wait_until(partial(_holds, brokers, expected))
     control.request_stop()
     running.result()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def _holds(brokers: TwoBrokers, records: int) -> bool:

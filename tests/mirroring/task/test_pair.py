@@ -39,11 +39,6 @@ def fill(histories: list[History], base_timestamp: int = NOW_MS) -> None:
         history.gap(3).empty().plain(1, 1).transaction(1, ends=ABORT)
 
 
-def assert_exact(brokers: TwoBrokers, topic: str, histories: list[History]) -> None:
-    for number, history in enumerate(histories):
-        assert brokers.copied(topic, number) == history.committed, f"{topic}-{number}"
-
-
 @pytest.fixture(params=SENDERS)
 def each_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Send in each way."""
@@ -83,7 +78,7 @@ def test_task_after_a_single_other_error_of_produce_continues(
     failure = brokers.destination.faults.add(ApiKey.PRODUCE, **fault)
     assert brokers.run().complete
     assert failure.hits == 1
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 # The conditions for a request in flight (docs/architecture.md, "A sequence is an offset")
@@ -137,7 +132,7 @@ def test_unreachable_leader_delays_only_its_own_partitions(brokers: TwoBrokers, 
     assert not running.result().complete
     getattr(brokers, side).apis = APIS
     assert brokers.run().complete
-    assert_exact(brokers, "topic", histories)
+    brokers.assert_exact(*histories)
 
 
 # Leaders that disappear
@@ -148,7 +143,7 @@ def test_empty_answer_under_a_quota_is_no_gap(brokers: TwoBrokers, history: Hist
     history.plain(3, 2)
     answers(brokers.source, ApiKey.FETCH, lambda _: FetchResponse(1, ErrorCode.NONE, 0, ()), times)
     assert brokers.run().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def without_records(response: FetchResponse, **changes: Any) -> FetchResponse:
@@ -162,7 +157,7 @@ def test_referral_to_another_replica_is_no_gap(brokers: TwoBrokers, history: His
     history.plain(3, 2)
     answers(brokers.source, ApiKey.FETCH, lambda each: without_records(each, preferred_read_replica=2))
     assert brokers.run().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def local_log_begins_at(broker: Broker, offset: int) -> None:
@@ -194,7 +189,7 @@ def test_slow_records_in_remote_storage_are_no_gap(
     local_log_begins_at(brokers.source, 5)
     answers(brokers.source, ApiKey.FETCH, without_records, times=9)
     assert brokers.start().result().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_silence_of_a_source_ends_though_its_answers_are_far_apart(
@@ -277,7 +272,7 @@ def test_batch_damaged_in_transit_is_fetched_again(
     history.plain(1, 3, codec=Codec.ZSTD).plain(1)
     answers(brokers.source, ApiKey.FETCH, flipping(offset, position, bit))
     assert brokers.start().result().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 @each_damage
@@ -292,10 +287,10 @@ def test_batch_that_stays_damaged_stops_only_its_partition(
     assert (stopped.partition, stopped.offset) == (0, 3)
     assert re.search(r"second.*ended", stopped.reason)
     assert brokers.copied("topic", 0) == damaged.committed[:3]
-    assert brokers.copied("topic", 1) == other.committed
+    brokers.assert_exact(other, partition=1)
     brokers.source.apis = APIS
     assert brokers.run().complete
-    assert brokers.copied("topic", 0) == damaged.committed
+    brokers.assert_exact(damaged)
 
 
 def test_batch_with_a_base_offset_too_large_loses_no_records(brokers: TwoBrokers, history: History) -> None:
@@ -303,7 +298,7 @@ def test_batch_with_a_base_offset_too_large_loses_no_records(brokers: TwoBrokers
     low_byte_of_base_offset = 7
     answers(brokers.source, ApiKey.FETCH, flipping(1, low_byte_of_base_offset, 0x04))
     assert brokers.start().result().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 # Permanent refusals by the destination
@@ -343,10 +338,10 @@ def test_batch_refused_by_the_destination_stops_only_its_partition(
         assert part in stopped.reason
     assert brokers.position("topic", 0).source_offset == 3
     assert brokers.copied("topic", 0) == refused.committed[:3]
-    assert brokers.copied("topic", 1) == other.committed
+    brokers.assert_exact(other, partition=1)
     brokers.destination.faults.clear()
     assert brokers.run().complete
-    assert brokers.copied("topic", 0) == refused.committed
+    brokers.assert_exact(refused)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +356,7 @@ def test_source_that_refuses_a_fetch_stops_only_that_partition(brokers: TwoBroke
     (stopped,) = brokers.start().result().stopped
     assert (stopped.partition, stopped.offset) == (0, 0)
     assert brokers.source.bootstrap in stopped.reason
-    assert brokers.copied("topic", 1) == other.committed
+    brokers.assert_exact(other, partition=1)
 
 
 # Errors without an explanation
@@ -378,7 +373,7 @@ def test_unknown_error_code_of_fetch_keeps_its_number(brokers: TwoBrokers, histo
     control = Watched()
     assert brokers.start(control=control).result().complete
     assert any("error 171" in each for each in control.waited_for)
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_failing_commits_are_named_while_records_are_copied(brokers: TwoBrokers, history: History) -> None:
@@ -394,4 +389,4 @@ def test_failing_commits_are_named_while_records_are_copied(brokers: TwoBrokers,
     sentences = {each["commit_waits_for"] for each in reported}
     assert any("error -1 UNKNOWN_SERVER_ERROR" in each for each in sentences if each)
     assert reported[-1]["commit_waits_for"] is None
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)

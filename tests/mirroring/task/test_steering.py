@@ -20,7 +20,7 @@ from tests.mirroring.task.test_recreated_topics import recreate
 from tests.native_path import SENDERS, send_by
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
-from tests.world.driver_events import Events
+from tests.world.driver import Events
 from tests.world.faults import list_by_name
 from tests.world.history import History
 from tests.world.task import RunningTask, TaskResult
@@ -139,8 +139,8 @@ def test_paused_topic_is_not_copied_while_others_are(brokers: TwoBrokers, driver
         assert stays(brokers, "one", 0)
         driver.steer()
         wait_until(lambda: records_in(brokers.destination, "one") == 5)
-    assert brokers.copied("one") == one.committed
-    assert brokers.copied("two") == two.committed
+    brokers.assert_exact(one, topic="one")
+    brokers.assert_exact(two, topic="two")
 
 
 def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver: Driver) -> None:

@@ -25,7 +25,7 @@ def test_batch_of_any_codec_arrives_with_its_bytes(brokers: TwoBrokers, history:
     result = brokers.run()
     assert result.complete
     assert result.stopped == ()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     sent, arrived = batches_of(history.log), batches_of(brokers.destination.log("topic"))
     assert [bytes(each.payload) for each in arrived] == [bytes(each.payload) for each in sent]
     assert [each.header.codec_id for each in arrived] == list(Codec)
@@ -42,7 +42,7 @@ def test_fenced_task_commits_nothing_and_fails(brokers: TwoBrokers, history: His
         brokers.run()
     assert brokers.position().source_offset == 0
     brokers.run()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_commit_metadata_too_large_stops_the_partition_before_the_first_record(
@@ -94,7 +94,7 @@ def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
     assert 1 < fault.hits < 8  # a pause is twice as long as the one before
     brokers.source.faults.clear()
     brokers.run()
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 # Metadata

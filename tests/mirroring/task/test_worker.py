@@ -82,7 +82,7 @@ def test_stalled_destination_leader_delays_only_its_own_partitions(brokers: TwoB
         wait_until(lambda: is_copied(brokers, stuck, 1))
         wait_until(lambda: _last_word_of(control, 1) is None)
         end(running, control)
-    assert brokers.copied("topic", 1) == stuck.committed
+    brokers.assert_exact(stuck, partition=1)
 
 
 def _last_word_of(control: Watched, partition: int) -> str | None:
@@ -133,8 +133,8 @@ def test_partition_refused_for_long_is_copied_by_a_worker_of_its_own(
     wait_until(lambda: is_copied(brokers, stuck, 1))
     wait_until(lambda: _last_word_of(control, 1) is None)
     end(running, control)
-    assert brokers.copied("topic", 0) == well.committed
-    assert brokers.copied("topic", 1) == stuck.committed
+    brokers.assert_exact(well)
+    brokers.assert_exact(stuck, partition=1)
 
 
 def test_slow_alignment_of_a_failed_partition_does_not_delay_the_others(
@@ -237,7 +237,7 @@ def test_coordinator_that_does_not_answer_holds_up_only_records_behind_a_new_gap
     stall.release()
     wait_until(lambda: is_copied(brokers, behind_gap, 1))
     end(running, control)
-    assert brokers.copied("topic", 1) == behind_gap.committed
+    brokers.assert_exact(behind_gap, partition=1)
 
 
 def test_pair_that_is_silent_for_long_gives_its_requests_up(brokers: TwoBrokers) -> None:

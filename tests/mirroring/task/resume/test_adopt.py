@@ -149,7 +149,7 @@ def test_copy_whose_source_lost_its_beginning_to_retention_continues(
     recut(adopting, history.committed[:26], 3, 5)
     history.log.delete_records(8)
     completes(adopting)
-    assert adopting.copied() == history.committed
+    adopting.assert_exact(history)
 
 
 def test_copy_that_lost_its_beginning_to_retention_continues(adopting: TwoBrokers, history: History) -> None:
@@ -351,4 +351,4 @@ def test_others_are_copied_while_a_copy_is_compared(adopting: TwoBrokers) -> Non
     wait_until(lambda: adopting.copied(partition=1) == other.committed, 10.0)
     held.release()
     assert running.result().complete
-    assert adopting.copied(partition=0) == compared.committed
+    adopting.assert_exact(compared)

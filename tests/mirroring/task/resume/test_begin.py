@@ -53,7 +53,7 @@ def test_copy_whose_position_was_deleted_stops_and_names_adopt(
     assert not stopped.can_heal
     assert brokers.copied() == history.committed[:5]
     assert brokers.with_settings(adopt=True).run().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_copy_without_a_position_that_others_write_to_begins_behind_their_records(
@@ -88,7 +88,7 @@ def test_copy_of_another_group_stops(brokers: TwoBrokers, history: History) -> N
     brokers.run()
     (stopped,) = brokers.with_settings(group="another").run().stopped
     assert "--adopt" in stopped.reason
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 # The groups that have positions of the same copies

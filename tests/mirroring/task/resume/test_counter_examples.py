@@ -105,10 +105,10 @@ def test_late_request_of_a_dead_task_at_any_moment_of_the_next_one_doubles_nothi
     left_behind = crash(brokers, requests, acknowledged)
     if not run_and_let_arrive(brokers, requests, left_behind, at_check):
         arrive(brokers.settings.destination, left_behind)
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     history.plain(1)
     assert brokers.run().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_lease_is_checked_at_each_moment_of_a_late_request(
@@ -140,7 +140,7 @@ def test_late_request_of_a_dead_task_with_other_batches_doubles_nothing(
         base_sequence=0,
     )
     run_and_let_arrive(brokers, requests, [bytes(together)], at_check)
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 # remembers, the first not alone
@@ -166,7 +166,7 @@ def test_first_request_after_an_alignment_is_in_flight_alone(
 
     answers(brokers.destination, ApiKey.PRODUCE, see, math.inf)
     assert brokers.run().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert seen[0] == 1
 
 
@@ -189,7 +189,7 @@ def test_task_is_not_done_at_a_log_end_that_an_election_takes_back(
     assert brokers.destination.log("topic").log_end_offset == 3
     lose_tail(brokers.destination, "topic", 1)
     assert running.result().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 # forgets: two in flight, sent again
@@ -220,7 +220,7 @@ def test_broker_that_forgets_producers_and_fails_once_gets_each_record_once(
         with pytest.raises(Killed):
             brokers.run(control=Mortal())
     assert brokers.run().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
 
 
 def test_request_is_in_flight_alone_if_the_broker_may_forget_its_producer(
@@ -232,7 +232,7 @@ def test_request_is_in_flight_alone_if_the_broker_may_forget_its_producer(
     let_pass(brokers.destination, ApiKey.PRODUCE, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert brokers.run().complete
-    assert brokers.copied() == history.committed
+    brokers.assert_exact(history)
     assert [each.header.base_sequence for each in batches_of(brokers.destination.log("topic"))] == [0, 1, 2]
 
 
