@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
-from shoal_broker.storage.log import Log
-from tests.world.batches import Content, encode, old_message, old_wrapper
+from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS
 from tests.world.verifying import altered, cut, extra, lay_out, missing, reordered, verified
@@ -36,57 +34,28 @@ def without_headers(found: Sequence[Content]) -> list[Content]:
     return [item._replace(headers=()) for item in found]
 
 
-@dataclass
 class Sides:
-    """
-    A source's log whose records a mirror has copied into the destination's, in other batches.
+    """A source's log whose records a mirror has copied into the destination's, in other batches."""
 
-    Attributes:
-        items: The records that the destination must have.
-        offsets: Where each of them is in the source.
-
-    """
-
-    brokers: TwoBrokers
-    topic: str = "topic"
-    items: list[Content] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
+    def __init__(self, brokers: TwoBrokers, topic: str = "topic") -> None:
+        self.brokers = brokers
+        self.topic = topic
+        (self.history,) = brokers.topic(topic)
+        self.write = self.history.write
 
     @property
-    def log(self) -> Log:
-        return self.brokers.source.log(self.topic)
-
-    @property
-    def end(self) -> int:
-        return self.log.log_end_offset
-
-    def add(self, batch: bytearray, found: Sequence[Content], deltas: Sequence[int] | None = None) -> None:
-        begin = self.end
-        self.log.store(memoryview(batch))
-        self.items += found
-        self.offsets += [begin + delta for delta in (range(len(found)) if deltas is None else deltas)]
+    def items(self) -> list[Content]:
+        """The records that the destination must have."""
+        return self.history.uncommitted
 
     def plain(self, count: int, codec: Codec = Codec.NONE) -> None:
-        found = items(count, len(self.items))
-        self.add(encode(found, codec, base_offset=self.end), found)
+        self.write(items(count, len(self.items)), codec)
 
     def holed(self, deltas: Sequence[int], size: int, codec: Codec = Codec.NONE) -> None:
-        found = items(len(deltas), len(self.items))
-        batch = encode(found, codec, base_offset=self.end, deltas=deltas, size=size)
-        self.add(batch, found, deltas)
+        self.write(items(len(deltas), len(self.items)), codec, deltas=deltas, size=size)
 
-    def messages(self, count: int, magic: int) -> None:
-        for item in without_headers(items(count, len(self.items))):
-            kept = item if magic else item._replace(timestamp=-1)
-            self.add(old_message(item, magic, self.end), [kept])
-
-    def wrapped(self, count: int, magic: int, codec: Codec) -> None:
-        found = without_headers(items(count, len(self.items)))
-        kept = found if magic else [item._replace(timestamp=-1) for item in found]
-        begin = self.end
-        self.log.store(memoryview(old_wrapper(found, magic, codec, begin)))
-        self.items += kept
-        self.offsets += range(begin, begin + count)
+    def messages(self, count: int, magic: int, codec: Codec = Codec.NONE) -> None:
+        self.history.messages(without_headers(items(count, len(self.items))), magic, codec)
 
     def mirror(self) -> None:
         assert self.brokers.run(self.brokers.ranges(self.topic)).complete
@@ -98,7 +67,6 @@ class Sides:
 
 @pytest.fixture
 def sides(brokers: TwoBrokers) -> Sides:
-    brokers.topic()
     return Sides(brokers)
 
 
@@ -107,10 +75,8 @@ def fill_with(kind: str, sides: Sides, codec: Codec) -> None:
     sides.plain(3)
     if kind == "holes":
         sides.holed([1, 2, 5, 6, 7, 9], 12, codec)
-    elif kind.startswith("messages"):
-        sides.messages(6, int(kind[-1]))
     else:
-        sides.wrapped(6, int(kind[-1]), codec)
+        sides.messages(6, int(kind[-1]), codec)
     sides.plain(4, Codec.GZIP)
 
 
@@ -137,7 +103,7 @@ def rebuilt(request: pytest.FixtureRequest, sides: Sides) -> Sides:
 def test_verify_accepts_both_times_of_a_log_append_time_batch(sides: Sides) -> None:
     found = items(4)
     appended = NOW_MS + 1000
-    sides.add(encode(found, Codec.LZ4, append_time=appended), found)
+    sides.write(found, Codec.LZ4, append_time=appended)
     sides.plain(2)
     sides.mirror()
     later = [item._replace(timestamp=appended) for item in found]
@@ -155,7 +121,7 @@ def test_verify_accepts_append_times_behind_a_difference_before_any_of_them(side
     sides.plain(6)
     found = items(6, 6)
     appended = NOW_MS + 1000
-    sides.add(encode(found, Codec.LZ4, base_offset=6, append_time=appended), found)
+    sides.write(found, Codec.LZ4, append_time=appended)
     sides.plain(3)
     sides.mirror()
     copy = [*sides.items[:6], *(item._replace(timestamp=appended) for item in found), *sides.items[12:]]
@@ -176,11 +142,11 @@ def later(found: Sequence[Content]) -> list[Content]:
 def test_verify_after_compaction_of_both_and_retention_of_the_source_is_equal(sides: Sides) -> None:
     sides.plain(10)
     first, second, kept, behind = items(1, 90), items(1, 91), items(40, 200), later(items(2, 90))
-    sides.add(encode([*first, *kept], base_offset=10, deltas=[0, *range(2, 42)], size=42), [*first, *kept])
-    sides.add(encode(behind, base_offset=sides.end), behind)
+    sides.write([*first, *kept], deltas=[0, *range(2, 42)], size=42)
+    sides.write(behind)
     copied = encode([*items(10), *second], deltas=[*range(10), 11])
     lay_out(sides.brokers, [copied, *cut([*kept, *behind], 7)])
-    sides.log.delete_records(10)
+    sides.history.log.delete_records(10)
     report = sides.report(group="none")
     assert report.alignment is not None
     assert (report.alignment.source_offset, report.alignment.destination_offset) == (10, 10)
@@ -190,9 +156,9 @@ def test_verify_after_compaction_of_both_and_retention_of_the_source_is_equal(si
 def test_verify_names_a_record_missing_behind_the_first_one_that_the_source_has_removed(sides: Sides) -> None:
     # The gap at 12 alone cannot have held both of the copy's first records: so the copy began before 11.
     first, lost, kept, behind = items(10), items(1, 10), items(40, 200), later(items(2, 90))
-    sides.add(encode(first), first)
-    sides.add(encode([*lost, *kept], base_offset=10, deltas=[1, *range(3, 43)], size=43), [*lost, *kept])
-    sides.add(encode(behind, base_offset=sides.end), behind)
+    sides.write(first)
+    sides.write([*lost, *kept], deltas=[1, *range(3, 43)], size=43)
+    sides.write(behind)
     lay_out(sides.brokers, cut([*items(2, 90), *kept, *behind], 7))
     report = sides.report(group="none")
     assert (report.outcome, missing(report), report.removed) == (Outcome.DIFFERENT, [(11, 12)], 2)
@@ -204,9 +170,9 @@ def test_verify_names_a_record_that_the_source_lacks_behind_one_that_the_copy_ha
     # Likewise, with a source whose beginning retention has deleted.
     gone, strange, kept, behind = items(2, 90), items(1, 50), items(40, 200), later(items(2, 90))
     sides.plain(10)
-    sides.add(encode([*gone, *kept], base_offset=10), [*gone, *kept])
-    sides.add(encode(behind, base_offset=sides.end), behind)
-    sides.log.delete_records(10)
+    sides.write([*gone, *kept])
+    sides.write(behind)
+    sides.history.log.delete_records(10)
     rest = encode([*strange, *kept], deltas=[1, *range(3, 43)], size=43)
     lay_out(sides.brokers, [encode(items(10)), rest, *cut(behind)])
     report = sides.report(group="none")
@@ -218,7 +184,7 @@ def test_verify_after_compaction_of_the_last_copied_record_with_the_same_content
 ) -> None:
     sides.plain(3)
     behind = [Content(NOW_MS + 1000, b"key 90", b"value"), *items(2, 91)]
-    sides.add(encode(behind, base_offset=3, deltas=[2, 3, 4]), behind)
+    sides.write(behind, deltas=[2, 3, 4])
     lay_out(sides.brokers, cut([*sides.items[:3], behind[0]._replace(timestamp=NOW_MS + 500)]))
     report = sides.report(group="none")
     assert (report.outcome, report.removed, report.not_mirrored) == (Outcome.EQUAL, 1, (5, 8))
@@ -226,7 +192,7 @@ def test_verify_after_compaction_of_the_last_copied_record_with_the_same_content
 
 def test_verify_names_a_double_before_its_original_beside_a_gap(sides: Sides) -> None:
     found = items(40)
-    sides.add(encode(found, deltas=range(6, 46), size=46), found)
+    sides.write(found, deltas=range(6, 46), size=46)
     # The key follows the gap, but so does the record itself.
     lay_out(sides.brokers, cut([found[1], *found]))
     report = sides.report(group="none")
@@ -248,7 +214,7 @@ def test_verify_after_compaction_does_not_compare_records_without_a_key(sides: S
 
 def test_verify_names_a_doubled_record_without_a_key_beside_a_gap(sides: Sides) -> None:
     found = [each._replace(key=None) for each in items(3)]
-    sides.add(encode(found, base_offset=0, deltas=[0, 2, 4], size=5), found, [0, 2, 4])
+    sides.write(found, deltas=[0, 2, 4], size=5)
     sides.mirror()
     lay_out(sides.brokers, cut([found[0], found[1], found[1], found[2]], 2))
     report = sides.report()
@@ -263,11 +229,11 @@ def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_na
 ) -> None:
     repeated = Content(NOW_MS, None, None)
     sides.plain(1)
-    sides.add(encode([repeated], base_offset=1), [repeated])
+    sides.write([repeated])
     for _ in range(3):
         sides.plain(1)
     # The copy of this batch has the bytes of the earlier one, and not its own.
-    sides.add(encode([repeated], base_offset=5, deltas=[1], size=2), [repeated], [1])
+    sides.write([repeated], deltas=[1], size=2)
     for _ in range(6):
         sides.plain(1)
     swapped = [*sides.items[:2], sides.items[3], sides.items[2], *sides.items[4:]]
@@ -312,27 +278,16 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Content], list[int
 def fill_source(sides: Sides, history: Sequence[tuple[str, Codec, list[Content], list[int]]]) -> None:
     """Put a history into the source."""
     for kind, codec, found, holes in history:
-        begin = sides.end
         if kind == "plain":
-            sides.add(encode(found, codec, base_offset=begin), found)
+            sides.write(found, codec)
         elif kind == "append time":
-            sides.add(encode(found, codec, base_offset=begin, append_time=NOW_MS + 3), found)
+            sides.write(found, codec, append_time=NOW_MS + 3)
         elif kind == "holes":
             deltas = [number + sum(holes[: number + 1]) for number in range(len(found))]
-            sides.add(
-                encode(found, codec, base_offset=begin, deltas=deltas, size=deltas[-1] + 2), found, deltas
-            )
+            sides.write(found, codec, deltas=deltas, size=deltas[-1] + 2)
         else:
-            magic = int(kind[-1])
-            plain = without_headers(found)
-            kept = plain if magic else [item._replace(timestamp=-1) for item in plain]
-            if kind.startswith("wrapper"):
-                sides.log.store(memoryview(old_wrapper(plain, magic, codec, begin)))
-            else:
-                for number, item in enumerate(plain):
-                    sides.log.store(memoryview(old_message(item, magic, begin + number)))
-            sides.items += kept
-            sides.offsets += range(begin, begin + len(kept))
+            old_codec = codec if kind.startswith("wrapper") else Codec.NONE
+            sides.history.messages(without_headers(found), int(kind[-1]), old_codec)
 
 
 def mutated(found: list[Content], kind: str, at: int) -> list[Content]:
@@ -359,7 +314,6 @@ def test_verify_of_any_copy_is_equal_and_of_any_change_different(
     brokers: TwoBrokers, history: list[tuple[str, Codec, list[Content], list[int]]], data: st.DataObject
 ) -> None:
     sides = Sides(brokers, f"topic-{next(topics)}")
-    brokers.topic(sides.topic)
     fill_source(sides, history)
     sides.mirror()
     assert sides.report().outcome is Outcome.EQUAL
@@ -389,7 +343,7 @@ def test_verify_of_any_copy_is_equal_and_of_any_change_different(
 def test_verify_names_a_batch_that_is_too_large_as_not_compared(rebuilt: Sides) -> None:
     large = Content(NOW_MS, b"key", bytes(300_000))
     rebuilt.plain(2)
-    rebuilt.add(encode([large], Codec.GZIP, base_offset=rebuilt.end), [large])
+    rebuilt.write([large], Codec.GZIP)
     rebuilt.plain(2, Codec.LZ4)
     rebuilt.mirror()
     lay_out(rebuilt.brokers, cut(rebuilt.items, 3, 6, 4, 2, 1, codec=Codec.ZSTD))
@@ -397,7 +351,7 @@ def test_verify_names_a_batch_that_is_too_large_as_not_compared(rebuilt: Sides) 
     report = rebuilt.report(options=CopyOptions(max_decompressed_bytes=200_000))
     assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, len(rebuilt.items) - 1)
     (left_out,) = report.not_compared
-    offset = rebuilt.offsets[15]
+    offset = rebuilt.history.records[15].offset
     assert (left_out.source, left_out.destination) == ((offset, offset + 1), (15, 16))
     assert all(each in left_out.reason for each in (str(offset), "decoded"))
     assert re.search(r"maximum.*decompressed", left_out.reason)
@@ -406,7 +360,7 @@ def test_verify_names_a_batch_that_is_too_large_as_not_compared(rebuilt: Sides) 
 def test_verify_leaves_out_records_of_a_batch_too_large_on_one_side(sides: Sides) -> None:
     found = [Content(NOW_MS + number, b"key", bytes(100_000)) for number in range(4)]
     sides.plain(2)
-    sides.add(encode(found, Codec.GZIP, base_offset=2), found)
+    sides.write(found, Codec.GZIP)
     sides.plain(2)
     sides.mirror()
     lay_out(sides.brokers, cut(sides.items, 2, 2, 2, codec=Codec.ZSTD))
@@ -434,11 +388,10 @@ def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(
     # Another tool copies the times that consumers see. The difference is in a batch without an append time.
     created = [Content(NOW_MS + number, b"k%d" % number, b"value") for number in range(60)]
     parts = [(created[:20], NOW_MS + 5000), (created[20:25], None), (created[25:], NOW_MS + 9000)]
-    brokers.topic()
+    (history,) = brokers.topic()
     copied: list[Content] = []
     for part, append_time in parts:
-        log = brokers.source.log("topic")
-        log.store(encode(part, base_offset=log.log_end_offset, append_time=append_time))
+        history.write(part, append_time=append_time)
         copied += [each._replace(timestamp=append_time or each.timestamp) for each in part]
     del copied[22]
     lay_out(brokers, [encode(copied)])
