@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.multi_batch import marked
+from shoal.client.connection import Connection, version_or_close
+from shoal.client.multi_batch import marked, query_multi_batch
+from shoal.client.topic_listing import TopicListing
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
@@ -19,7 +21,6 @@ from shoal_broker import Broker
 from tests.world import batches, faults
 from tests.world.clusters import config_of
 from tests.world.contents import batches_of
-from tests.world.produce_connection import takes_multi_batch
 
 PLAIN, ODD = TopicPartition("topic", 1), TopicPartition("odd", 0)
 STOCK, MULTI_BATCH = "false", "true"
@@ -41,6 +42,12 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
             },
         )
         yield running
+
+
+def takes_multi_batch(connection: Connection, *partitions: TopicPartition) -> dict[TopicPartition, bool]:
+    """Ask whether a request may have several batches of a partition; topics are listed by name."""
+    listing = TopicListing.of(version_or_close(connection, ApiKey.PRODUCE), None)
+    return query_multi_batch(connection, partitions, listing)
 
 
 def answers(broker: Broker, *partitions: TopicPartition, client_id: str | None = None) -> dict[Any, bool]:

@@ -26,8 +26,8 @@ from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
+from tests.client.test_multi_batch import takes_multi_batch
 from tests.world.control import Watched
-from tests.world.produce_connection import takes_multi_batch
 from tests.world.task import run_copy_task
 
 pytestmark = pytest.mark.timeout(600)

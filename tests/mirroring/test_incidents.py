@@ -464,11 +464,7 @@ def write_and_die_behind_aborted_records(brokers: TwoBrokers, history: History) 
     """Mirror 10 records that take 71 offsets; only the position before them is committed."""
     brokers.run()
     history.plain(5).transaction(30, 30, ends=ABORT).plain(5)
-    let_pass(brokers.destination, ApiKey.PRODUCE, 1)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    brokers.destination.faults.clear()
+    die_after(brokers, 1, drop="after")
 
 
 @pytest.mark.parametrize("start", [10, 40])
@@ -635,9 +631,7 @@ def test_continued_position_is_committed_before_the_first_write(
     foreign(brokers.destination)
     history.plain(1, 1)
     brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
+    die_after(brokers, 0)
     assert brokers.position().destination_offset == 4
     run(brokers)  # and is no incident any more
     assert ours(brokers) == history.committed

@@ -192,7 +192,7 @@ def test_late_request_behind_the_second_attempt_is_not_written_again(
     brokers: TwoBrokers, writer: ProducerIdentity, late: bytes
 ) -> None:
     write(brokers, ROWS, writer=writer)
-    arrive(brokers.settings.destination, [late])
+    arrive(brokers.destination, late)
     assert values(brokers) == ONCE
 
 
@@ -203,7 +203,7 @@ def test_late_request_after_the_log_was_read_is_not_written_again(
 
     def then_it_arrives(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
         found = bounds(cluster, partition)
-        arrive(brokers.settings.destination, [late])
+        arrive(brokers.destination, late)
         return found
 
     monkeypatch.setattr(module, "bounds_of", then_it_arrives)
@@ -217,7 +217,7 @@ def test_late_request_before_the_log_is_read_fails_the_attempt_and_doubles_nothi
     bounds = module.bounds_of
 
     def it_arrives_before(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
-        arrive(brokers.settings.destination, [late])
+        arrive(brokers.destination, late)
         return bounds(cluster, partition)
 
     monkeypatch.setattr(module, "bounds_of", it_arrives_before)

@@ -211,10 +211,10 @@ def config_of(name: str, *brokers: Broker) -> ClientConfig:
     return ClientConfig(name, addresses, request_timeout_ms=5_000)
 
 
-def die_after(brokers: TwoBrokers, requests: int) -> None:
+def die_after(brokers: TwoBrokers, requests: int, **fault: Any) -> None:
     """Kill a worker after this many acknowledged requests; only its first position is committed."""
     let_pass(brokers.destination, ApiKey.PRODUCE, requests)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
+    brokers.destination.faults.add(ApiKey.PRODUCE, **{"drop": "before", **fault})
     try:
         brokers.run(control=Mortal())
     except Killed:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from shoal.client import cluster as cluster_module
-from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.lot import ACKS_ALL, Gate, Limits, Lot, Sent, open_gate
 from shoal.client.opening import open_socket
@@ -21,10 +19,10 @@ from shoal.client.send import send
 from shoal.mirroring.task import sender
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.produce import ProduceOutcome, decode_produce_request
-from shoal.topic_partition import TopicPartition
+from shoal.protocol.produce import decode_produce_request
+from shoal_broker import Broker
+from tests.broker.wire import Wire
 from tests.world.control import Watched
-from tests.world.produce_connection import produced
 
 __all__ = ["Requests", "arrive"]
 
@@ -143,12 +141,7 @@ def _frames(received: bytearray) -> Iterator[bytes]:
         del received[:end]
 
 
-def arrive(
-    destination: ClientConfig, requests: Sequence[bytes], topic: str = "topic"
-) -> list[ProduceOutcome]:
-    """Deliver requests, one after the other, on a separate connection; return the responses."""
-    partition = TopicPartition(topic, 0)
-    with Cluster(destination) as cluster:
-        cluster.refresh({topic})
-        with cluster.connect(cluster.partition(partition).leader) as connection:
-            return [produced(connection, partition, each) for each in requests]
+def arrive(broker: Broker, *requests: bytes, client_id: str = "late") -> list[int]:
+    """Deliver requests, one after the other, on a connection of their own; return their error codes."""
+    with Wire(broker.bootstrap, client_id) as wire:
+        return [wire.produce("topic", each).error_code for each in requests]

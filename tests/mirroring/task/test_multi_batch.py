@@ -6,24 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task import progress
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.produce import ProduceOutcome
 from shoal.records import split
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.sent_requests import SentRequests
 from tests.world import batches
-from tests.world.clusters import TwoBrokers
+from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
-from tests.world.control import Killed, Mortal, Watched
+from tests.world.control import Watched
 from tests.world.faults import before_each_request, before_request, let_pass
 from tests.world.history import NOW_MS, History
-from tests.world.produce_connection import produced
+from tests.world.late_requests import arrive
 
 DAY_MS = 86_400_000
 
@@ -174,15 +172,6 @@ def test_batches_that_are_together_larger_than_a_segment_go_by_halves(
 # Exactly once
 
 
-def arrive(brokers: TwoBrokers, request: bytes) -> ProduceOutcome:
-    """Let a request of a dead sender arrive; return its answer."""
-    partition = TopicPartition("topic", 0)
-    with Cluster(brokers.settings.destination) as cluster:
-        cluster.refresh({"topic"})
-        with cluster.connect(cluster.partition(partition).leader, client_id=marked("shoal")) as connection:
-            return produced(connection, partition, request)
-
-
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
 @pytest.mark.parametrize("at_check", [0, 1, 2, 5, None])
 @pytest.mark.parametrize("together", [None, 2_000, 1], ids=["cut alike", "cut smaller", "one by one"])
@@ -198,11 +187,7 @@ def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
     """A stock broker would double these records if it forgot its producers at the worst moments."""
     history.base_timestamp = NOW_MS - 30 * DAY_MS
     history.plain(*[2] * 50)
-    let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", times=None)
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    brokers.destination.faults.clear()
+    die_after(brokers, QUESTIONS, times=None)
     left_behind = bytes(sent.bytes[0][TopicPartition("topic", 0)])
     if together is not None:
         monkeypatch.setattr(progress, "TOGETHER_BYTES", together)
@@ -211,7 +196,7 @@ def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
     arrived = []
 
     def late() -> None:
-        arrived.append(arrive(brokers, left_behind))
+        arrived.append(arrive(brokers.destination, left_behind, client_id=marked("shoal")))
 
     control = Watched() if at_check is None else Watched(at_check, late)
     assert brokers.start(control=control).result().complete

@@ -21,8 +21,8 @@ from shoal_broker import Broker
 from shoal_broker.apis import APIS
 from tests.native_path import SENDERS, send_by
 from tests.sent_requests import SentRequests
-from tests.world.clusters import TwoBrokers
-from tests.world.control import Killed, Mortal, Watched
+from tests.world.clusters import TwoBrokers, die_after
+from tests.world.control import Watched
 from tests.world.faults import answers, leads_elsewhere, let_pass
 from tests.world.history import ABORT, COMMIT, NOW_MS, History
 from tests.world.waiting import wait_until
@@ -180,12 +180,7 @@ def test_slow_records_in_remote_storage_are_no_gap(
 ) -> None:
     history.plain(3, 2)
     if looking:
-        let_pass(brokers.destination, ApiKey.PRODUCE, 1)
-        brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
-        with pytest.raises(Killed):
-            brokers.run(control=Mortal())
-        brokers.destination.faults.clear()
-
+        die_after(brokers, 1)
     local_log_begins_at(brokers.source, 5)
     answers(brokers.source, ApiKey.FETCH, without_records, times=9)
     assert brokers.start().result().complete

@@ -46,7 +46,7 @@ def varied(history: History, *counts: int) -> History:
 
 def recut(brokers: TwoBrokers, records: Sequence[Content], *sizes: int) -> None:
     """Let the destination hold records in other batches, as MirrorMaker 2 writes them."""
-    lay_out(brokers, cut([Content(*each) for each in records], *sizes, codec=Codec.GZIP))
+    lay_out(brokers, cut(records, *sizes, codec=Codec.GZIP))
 
 
 def completes(brokers: TwoBrokers) -> None:
@@ -172,7 +172,7 @@ def test_records_of_an_aborted_transaction_at_the_destination_do_not_count_as_co
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 2, 3)
-    items = [Content(*each) for each in history.committed]
+    items = history.committed
     there = History(adopting.destination.log("topic"))
     store_in_transaction(there, items[:2], ends=COMMIT)
     store_in_transaction(there, items[2:], ends=ABORT)
@@ -184,7 +184,7 @@ def test_open_transaction_at_the_destination_delays_the_adoption(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 2, 3)
-    items = [Content(*each) for each in history.committed]
+    items = history.committed
     there = History(adopting.destination.log("topic"))
     store_in_transaction(there, items[:2], ends=None)
     control = Watched()
@@ -221,7 +221,7 @@ def test_copy_with_one_record_that_differs_is_refused_with_its_offset(
     sentence: str,
 ) -> None:
     varied(history, 4, 4, 4)
-    items = edit([Content(*each) for each in history.committed])
+    items = edit(history.committed)
     lay_out(adopting, cut(items, 3, 2, codec=Codec.GZIP))
     said = refused(adopting)
     assert re.search(r"shown.*faithful", said)
@@ -297,7 +297,7 @@ def test_task_that_dies_before_the_commit_leaves_no_trace(adopting: TwoBrokers, 
 
 def test_copy_that_grows_while_it_is_compared_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4)
-    items = [Content(*each) for each in history.committed]
+    items = history.committed
     lay_out(adopting, cut(items[:6], 3))
     there = History(adopting.destination.log("topic"))
 

@@ -21,7 +21,7 @@ from shoal_broker import Broker
 from tests.native_path import SENDERS, send_by
 from tests.world import batches
 from tests.world.batches import Content
-from tests.world.clusters import TwoBrokers
+from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
 from tests.world.control import Killed, Mortal
 from tests.world.faults import answers, before_each_request, let_pass
@@ -48,11 +48,7 @@ def requests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def crash(brokers: TwoBrokers, requests: Requests, after: int = 0) -> list[bytes]:
     """Run a task that dies after so many acknowledgements; return the requests that did not arrive."""
     requests.sent.clear()
-    let_pass(brokers.destination, ApiKey.PRODUCE, after)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", times=None)
-    with pytest.raises(Killed):
-        brokers.run(control=Mortal())
-    brokers.destination.faults.clear()
+    die_after(brokers, after, times=None)
     left_behind = requests.sent[after:]
     assert left_behind
     return left_behind
@@ -77,9 +73,7 @@ def run_and_let_arrive(
 ) -> bool:
     """Run a task, and deliver requests at a certain check of its lease; return whether it came to that."""
     arrived = []
-    control = requests.acting(
-        at_check, lambda: arrived.append(arrive(brokers.settings.destination, left_behind))
-    )
+    control = requests.acting(at_check, lambda: arrived.append(arrive(brokers.destination, *left_behind)))
     result = brokers.start(control=control).result()
     assert result.stopped == ()
     assert result.complete
@@ -104,7 +98,7 @@ def test_late_request_of_a_dead_task_at_any_moment_of_the_next_one_doubles_nothi
     history.plain(1, 2, 1, 3)
     left_behind = crash(brokers, requests, acknowledged)
     if not run_and_let_arrive(brokers, requests, left_behind, at_check):
-        arrive(brokers.settings.destination, left_behind)
+        arrive(brokers.destination, *left_behind)
     brokers.assert_exact(history)
     history.plain(1)
     assert brokers.run().complete
@@ -246,8 +240,7 @@ def doubled(history: History, *indexes: int) -> list[Content]:
 def zombie_after(brokers: TwoBrokers, left_behind: bytes) -> Callable[[], None]:
     def act() -> None:
         forget_producers(brokers)
-        (outcome,) = arrive(brokers.settings.destination, [left_behind])
-        assert outcome.error_code == 0
+        assert arrive(brokers.destination, left_behind) == [ErrorCode.NONE]
 
     return act
 
@@ -334,6 +327,6 @@ def test_foreign_records_before_a_late_request_stop_the_partition(
     left_behind = crash(brokers, requests)
     log = brokers.destination.log("topic")
     log.store(memoryview(batches.batch([b"foreign"], base_offset=0)))
-    control = requests.acting(at_check, lambda: arrive(brokers.settings.destination, left_behind))
+    control = requests.acting(at_check, lambda: arrive(brokers.destination, *left_behind))
     (stopped,) = brokers.start(control=control).result().stopped
     assert stopped.cause is IncidentKind.FOREIGN_RECORDS
