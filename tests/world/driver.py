@@ -18,6 +18,7 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import follow_documents
+from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
 from tests.world.control import CheckedGate, Killed
@@ -25,7 +26,7 @@ from tests.world.fencing import Fencing
 from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until
 
-__all__ = ["Driver", "Events", "Following"]
+__all__ = ["Driver", "Events", "Following", "TaskServer"]
 
 
 class Events:
@@ -116,8 +117,52 @@ class Following:
         self.control.close()
 
 
-class Driver:
-    """A mirror's driver for its tasks."""
+class TaskServer:
+    """
+    A control server, and its tasks' reports.
+
+    Attributes:
+        reports: All reports, as JSON objects.
+        stopped: Why partitions stopped.
+        stops: The same as tasks reported it, also of partitions that were given out again.
+
+    """
+
+    def __init__(self, timing: Timing = DEFAULT_TIMING, lease_s: float = 60.0) -> None:
+        """Listen for tasks, as no member of the mirror's group."""
+        self.reports: list[dict[str, Any]] = []
+        self.stopped: dict[TopicPartition, str] = {}
+        self.stops: list[PartitionStopped] = []
+        self._waiting: dict[TopicPartition, str] = {}
+        self.server = ControlServer(
+            "127.0.0.1",
+            "secret",
+            Events(self._keep, in_trouble=lambda: dict(self._waiting), stopped=lambda: dict(self.stopped)),
+            timing=timing,
+        )
+        self.server.renew(MemberId(), lease_s)
+
+    def _keep(self, report: TaskReport) -> None:
+        for each in report.partitions:
+            if each.stopped:
+                self.stopped[each.partition] = each.stopped.reason
+                self.stops.append(each.stopped)
+            if each.waiting_for:
+                self._waiting[each.partition] = each.waiting_for
+            else:
+                self._waiting.pop(each.partition, None)
+        self.reports.append(report.to_json_object())
+
+    def connect(self, job: int = 0) -> ControlConnection:
+        return ControlConnection(self.server.address, "secret", job)
+
+    def close(self) -> None:
+        self.server.request_stop()
+        self.server.close()
+
+
+class Driver(TaskServer):
+    """A mirror's driver, whose tasks run in this process."""
 
     def __init__(
         self,
@@ -125,21 +170,11 @@ class Driver:
         follow: Callable[[CopySettings, ControlConnection], None] = follow_documents,
     ) -> None:
         """Listen for tasks, which run ``follow``, as no member of the mirror's group."""
+        super().__init__(brokers.settings.timing)
         self.brokers = brokers
         self.follow = follow
-        self.reports: list[dict[str, Any]] = []
-        self.stopped: dict[TopicPartition, str] = {}
-        self.stops: list[PartitionStopped] = []
-        self._waiting: dict[TopicPartition, str] = {}
         self._lock = threading.Lock()
         self._fencing: Fencing | None = None
-        self.server = ControlServer(
-            "127.0.0.1",
-            "secret",
-            Events(self._keep, in_trouble=lambda: dict(self._waiting), stopped=lambda: dict(self.stopped)),
-            timing=brokers.settings.timing,
-        )
-        self.server.renew(MemberId(), 60.0)
         self._jobs = 0
 
     def join_group(self, fencing: Fencing | None = None) -> None:
@@ -153,17 +188,6 @@ class Driver:
         assert self._fencing is not None
         with self._lock:
             self.server.renew(self._fencing.begin(self.brokers.settings.group), 60.0)
-
-    def _keep(self, report: TaskReport) -> None:
-        for each in report.partitions:
-            if each.stopped:
-                self.stopped[each.partition] = each.stopped.reason
-                self.stops.append(each.stopped)
-            if each.waiting_for:
-                self._waiting[each.partition] = each.waiting_for
-            else:
-                self._waiting.pop(each.partition, None)
-        self.reports.append(report.to_json_object())
 
     def waits_for(self) -> str | None:
         """The reason for which the last reported partition waits."""
@@ -186,9 +210,6 @@ class Driver:
         """Have ranges copied."""
         self.server.want({each.source: Wanted(each, (each.partition, each.partition), 10) for each in ranges})
 
-    def connect(self, job: int = 0) -> ControlConnection:
-        return ControlConnection(self.server.address, "secret", job)
-
     def start(self, at_check: float = math.inf, begins: Callable[[], object] = lambda: None) -> Following:
         """Start a task that waits before it begins, and dies at a check of its lease."""
         self._jobs += 1
@@ -204,7 +225,3 @@ class Driver:
         """Let another task take over, once the former one has left everything."""
         self.end(task)
         return self.start()
-
-    def close(self) -> None:
-        self.server.request_stop()
-        self.server.close()

@@ -23,11 +23,11 @@ from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import Left, TaskReport
 from shoal.protocol.apis import ApiKey
-from shoal.timing import DEFAULT_TIMING, Timing
+from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
 from tests.world.clusters import TwoBrokers
-from tests.world.driver import Events
+from tests.world.driver import Events, TaskServer
 from tests.world.faults import leads_elsewhere
 from tests.world.history import History
 from tests.world.waiting import is_let_go, wait_until
@@ -35,32 +35,17 @@ from tests.world.waiting import is_let_go, wait_until
 PARTITION = TopicPartition("topic", 0)
 
 
-class Driver:
-    """A control server, and its tasks' reports."""
-
-    def __init__(self, timing: Timing = DEFAULT_TIMING, lease_s: float = 60.0) -> None:
-        self.reports: list[dict[str, Any]] = []
-        self.server = ControlServer("127.0.0.1", "secret", Events(self._keep), timing=timing)
-        self.server.renew(MemberId(), lease_s)
-
-    def _keep(self, report: TaskReport) -> None:
-        self.reports.append(report.to_json_object())
-
-    def connect(self, job: int = 0) -> ControlConnection:
-        return ControlConnection(self.server.address, "secret", job)
-
-
 @pytest.fixture
-def driver() -> Iterator[Driver]:
-    started = Driver()
+def driver() -> Iterator[TaskServer]:
+    started = TaskServer()
     yield started
     started.server.close()
 
 
 @pytest.fixture
-def impatient() -> Iterator[Driver]:
+def impatient() -> Iterator[TaskServer]:
     """A driver that waits a second at most for a connection that neither sends nor reads."""
-    started = Driver(Timing(first_line_s=0.5, tell_s=1))
+    started = TaskServer(Timing(first_line_s=0.5, tell_s=1))
     yield started
     started.server.close()
 
@@ -73,7 +58,7 @@ def lapses(control: ControlConnection) -> bool:
     return False
 
 
-def test_connected_task_receives_every_change(driver: Driver) -> None:
+def test_connected_task_receives_every_change(driver: TaskServer) -> None:
     with driver.connect() as control:
         driver.server.renew(MemberId("other", 8), 60.0)
         wait_until(lambda: control.membership() == MemberId("other", 8))
@@ -84,7 +69,7 @@ def test_connected_task_receives_every_change(driver: Driver) -> None:
         assert later.stop_requested
 
 
-def test_lease_lapses_after_its_time(driver: Driver) -> None:
+def test_lease_lapses_after_its_time(driver: TaskServer) -> None:
     driver.server.renew(MemberId(), 0.05)
     with driver.connect() as control:
         wait_until(lambda: lapses(control))
@@ -94,7 +79,7 @@ def test_lease_lapses_after_its_time(driver: Driver) -> None:
         assert control.interruptions == 1
 
 
-def test_gate_moves_with_each_renewal(driver: Driver) -> None:
+def test_gate_moves_with_each_renewal(driver: TaskServer) -> None:
     with driver.connect() as control, WorkerControl(control).gate() as gate:
         assert gate is not None
         before = gate[0]
@@ -103,7 +88,7 @@ def test_gate_moves_with_each_renewal(driver: Driver) -> None:
         wait_until(lambda: gate[0] > before + 20e9)
 
 
-def test_gate_closes_for_good_at_an_interruption(driver: Driver) -> None:
+def test_gate_closes_for_good_at_an_interruption(driver: TaskServer) -> None:
     with driver.connect() as control:
         worker = WorkerControl(control)
         with worker.gate() as gate:
@@ -119,7 +104,7 @@ def test_gate_closes_for_good_at_an_interruption(driver: Driver) -> None:
             assert (gate[0], later[0] > 0) == (0, True)
 
 
-def test_gate_of_an_orphan_closes(driver: Driver) -> None:
+def test_gate_of_an_orphan_closes(driver: TaskServer) -> None:
     with driver.connect() as control, WorkerControl(control).gate() as gate:
         assert gate is not None
         driver.server.close()
@@ -156,7 +141,7 @@ def test_lease_line_delayed_in_the_socket_does_not_extend_the_lease() -> None:
         thread.join()
 
 
-def test_lease_counts_from_the_newest_clock_line_of_the_driver(driver: Driver) -> None:
+def test_lease_counts_from_the_newest_clock_line_of_the_driver(driver: TaskServer) -> None:
     driver.server.renew(MemberId(), 0.5)
     with driver.connect() as control:
         began = time.monotonic()
@@ -167,7 +152,7 @@ def test_lease_counts_from_the_newest_clock_line_of_the_driver(driver: Driver) -
         assert control.interruptions == 0
 
 
-def test_task_without_driver_has_no_lease_and_no_stop_request(driver: Driver) -> None:
+def test_task_without_driver_has_no_lease_and_no_stop_request(driver: TaskServer) -> None:
     with driver.connect() as control:
         control.check_lease()
         driver.server.close()
@@ -178,7 +163,7 @@ def test_task_without_driver_has_no_lease_and_no_stop_request(driver: Driver) ->
 
 
 @pytest.mark.parametrize("token", ["wrong", "", "sécret", "secret "])
-def test_wrong_token_is_refused(driver: Driver, token: str) -> None:
+def test_wrong_token_is_refused(driver: TaskServer, token: str) -> None:
     with pytest.raises(Stopped, match=r"another.*program"):
         ControlConnection(driver.server.address, token)
 
@@ -255,7 +240,7 @@ def test_task_with_another_listener_at_the_driver_s_address_is_an_orphan(answer:
     ],
 )
 def test_connections_of_strangers_do_not_affect_the_driver(
-    driver: Driver, words: bytes, capfd: pytest.CaptureFixture[str]
+    driver: TaskServer, words: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_connection(driver.server.address) as stranger:
         stranger.sendall(words)
@@ -271,7 +256,7 @@ def test_connections_without_token_do_not_keep_tasks_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shoal.mirroring.control.server.MOST_STRANGERS", 4)
-    driver = Driver()
+    driver = TaskServer()
     with contextlib.ExitStack() as held:
         held.callback(driver.server.close)
         strangers = [
@@ -283,7 +268,7 @@ def test_connections_without_token_do_not_keep_tasks_out(
             control.check_lease()
 
 
-def test_first_line_has_one_deadline(impatient: Driver) -> None:
+def test_first_line_has_one_deadline(impatient: TaskServer) -> None:
     with socket.create_connection(impatient.server.address, timeout=0.05) as slow:
         wait_until(lambda: is_let_go(slow, b" "))
 
@@ -325,7 +310,7 @@ def test_line_of_a_task_that_the_driver_cannot_handle_is_in_the_log(
     assert {each.name for each in caplog.records} == {"shoal.control"}
 
 
-def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> None:
+def test_task_that_does_not_read_does_not_delay_others(impatient: TaskServer) -> None:
     with socket.create_connection(impatient.server.address) as deaf:
         deaf.sendall(json.dumps({"hello": "secret", "job": 0, "attempt": 0, "clock_s": 1.0}).encode() + b"\n")
         assert deaf.recv(1)
@@ -340,7 +325,7 @@ def test_task_that_does_not_read_does_not_delay_others(impatient: Driver) -> Non
 class ByHand:
     """A task that sends each line when its test wants it to."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: TaskServer) -> None:
         self._connection = socket.create_connection(driver.server.address)
         self._send({"hello": "secret", "job": 0, "attempt": 0})
         self._lines = self._connection.makefile("rb")
@@ -363,7 +348,7 @@ class ByHand:
         self._connection.close()
 
 
-def test_pause_does_not_share_the_limit_out_again(driver: Driver) -> None:
+def test_pause_does_not_share_the_limit_out_again(driver: TaskServer) -> None:
     with ByHand(driver) as one, ByHand(driver) as other:
         one.tell(waits=True)
         other.tell(waits=False)
@@ -381,7 +366,7 @@ ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 0)
 
 
-def want(driver: Driver, *partitions: TopicPartition) -> None:
+def want(driver: TaskServer, *partitions: TopicPartition) -> None:
     """Have partitions copied, each of leaders of its own."""
     driver.server.want(
         {
@@ -407,7 +392,7 @@ def has(control: ControlConnection, *partitions: TopicPartition) -> bool:
     return set(control.assignment) == set(partitions)
 
 
-def test_each_task_gets_partitions_and_no_partition_is_in_two_documents(driver: Driver) -> None:
+def test_each_task_gets_partitions_and_no_partition_is_in_two_documents(driver: TaskServer) -> None:
     driver.server.expect(2)
     want(driver, ORDERS, CLICKS)
     with driver.connect() as first:
@@ -417,7 +402,7 @@ def test_each_task_gets_partitions_and_no_partition_is_in_two_documents(driver: 
         wait_until(lambda: has(first, ORDERS, CLICKS))
 
 
-def test_partition_moves_once_the_former_task_has_left_it(driver: Driver) -> None:
+def test_partition_moves_once_the_former_task_has_left_it(driver: TaskServer) -> None:
     want(driver, ORDERS, CLICKS)
     with driver.connect() as first:
         wait_until(lambda: has(first, ORDERS, CLICKS))
@@ -433,7 +418,7 @@ def test_partition_moves_once_the_former_task_has_left_it(driver: Driver) -> Non
             assert entry(second, moved) > entries[moved]
 
 
-def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: Driver) -> None:
+def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: TaskServer) -> None:
     want(driver, ORDERS)
     with driver.connect() as first, driver.connect() as second:
         wait_until(lambda: has(first, ORDERS) or has(second, ORDERS))
@@ -447,7 +432,9 @@ def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: Drive
         assert entry(first, ORDERS) + entry(second, ORDERS) == stale.leaves[ORDERS].entry + 1
 
 
-def test_partition_does_not_wait_for_a_task_that_disconnects_while_the_driver_writes(driver: Driver) -> None:
+def test_partition_does_not_wait_for_a_task_that_disconnects_while_the_driver_writes(
+    driver: TaskServer,
+) -> None:
     want(driver, ORDERS)
     for _ in range(20):
         with driver.connect() as first:
@@ -459,7 +446,7 @@ def test_partition_does_not_wait_for_a_task_that_disconnects_while_the_driver_wr
 class Silent:
     """A task that has said hello, and neither reads nor sends since: its process is stopped."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: TaskServer) -> None:
         self._connection = socket.create_connection(driver.server.address)
         hello = {"hello": "secret", "job": 0, "attempt": 0, "clock_s": lease_clock_s()}
         self._connection.sendall(json.dumps(hello).encode() + b"\n")
@@ -472,9 +459,9 @@ class Silent:
         self._connection.close()
 
 
-def test_partition_of_a_silent_task_moves_after_its_lease(driver: Driver) -> None:
+def test_partition_of_a_silent_task_moves_after_its_lease(driver: TaskServer) -> None:
     driver.server.close()
-    driver = Driver(lease_s=1.0)
+    driver = TaskServer(lease_s=1.0)
     want(driver, ORDERS)
     with Silent(driver):
         until = time.monotonic() + 0.8
@@ -489,7 +476,7 @@ def test_partition_of_a_silent_task_moves_after_its_lease(driver: Driver) -> Non
     driver.server.close()
 
 
-def test_silent_task_keeps_its_partitions_without_another(driver: Driver) -> None:
+def test_silent_task_keeps_its_partitions_without_another(driver: TaskServer) -> None:
     driver.server.renew(MemberId(), 60.0)
     want(driver, ORDERS)
     with Silent(driver):
@@ -498,7 +485,7 @@ def test_silent_task_keeps_its_partitions_without_another(driver: Driver) -> Non
 
 
 def test_task_that_does_not_leave_in_time_becomes_an_orphan() -> None:
-    driver = Driver(Timing(leaving_patience_s=0.1))
+    driver = TaskServer(Timing(leaving_patience_s=0.1))
     driver.server.renew(MemberId(), 1.0)
     want(driver, ORDERS, CLICKS)
     with driver.connect() as first:
@@ -515,7 +502,7 @@ def test_task_that_does_not_leave_in_time_becomes_an_orphan() -> None:
     driver.server.close()
 
 
-def test_withdrawn_partition_is_left_or_its_task_is_let_go(driver: Driver) -> None:
+def test_withdrawn_partition_is_left_or_its_task_is_let_go(driver: TaskServer) -> None:
     want(driver, ORDERS)
     with driver.connect() as first:
         wait_until(lambda: has(first, ORDERS))
@@ -532,7 +519,7 @@ def test_withdrawn_partition_is_left_or_its_task_is_let_go(driver: Driver) -> No
 class Generations:
     """The generations of a driver's group, and how often it was asked for one."""
 
-    def __init__(self, driver: Driver, delay_s: float = 0.0) -> None:
+    def __init__(self, driver: TaskServer, delay_s: float = 0.0) -> None:
         self.members = [MemberId("driver", 1)]
         self.asked = 0
         self._driver, self._delay_s = driver, delay_s
@@ -549,7 +536,7 @@ class Generations:
         self._driver.server.renew(self.members[-1], 60.0)
 
 
-def test_partition_of_a_task_that_died_is_given_out_in_a_new_generation(driver: Driver) -> None:
+def test_partition_of_a_task_that_died_is_given_out_in_a_new_generation(driver: TaskServer) -> None:
     """Its last commit may still take effect; a coordinator refuses it in the new generation."""
     generations = Generations(driver)
     with driver.connect() as first:
@@ -560,7 +547,7 @@ def test_partition_of_a_task_that_died_is_given_out_in_a_new_generation(driver: 
     assert len(generations.members) == 2
 
 
-def pass_on(driver: Driver, *, is_settled: bool) -> None:
+def pass_on(driver: TaskServer, *, is_settled: bool) -> None:
     """Let a task leave the partition, and end in good order."""
     with driver.connect(job=7) as first:
         wait_until(lambda: has(first, PARTITION))
@@ -571,7 +558,7 @@ def pass_on(driver: Driver, *, is_settled: bool) -> None:
     wait_until(lambda: not driver.server.tasks)
 
 
-def test_partition_left_with_a_commit_in_doubt_begins_in_a_new_generation(driver: Driver) -> None:
+def test_partition_left_with_a_commit_in_doubt_begins_in_a_new_generation(driver: TaskServer) -> None:
     generations = Generations(driver)
     pass_on(driver, is_settled=False)
     with driver.connect() as second:
@@ -579,7 +566,7 @@ def test_partition_left_with_a_commit_in_doubt_begins_in_a_new_generation(driver
         assert len(generations.members) == 2
 
 
-def test_partition_left_without_a_doubt_needs_no_new_generation(driver: Driver) -> None:
+def test_partition_left_without_a_doubt_needs_no_new_generation(driver: TaskServer) -> None:
     generations = Generations(driver)
     pass_on(driver, is_settled=True)
     with driver.connect() as second:
@@ -587,7 +574,7 @@ def test_partition_left_without_a_doubt_needs_no_new_generation(driver: Driver) 
     assert len(generations.members) == 1
 
 
-def test_generation_that_several_tasks_ask_for_begins_once(driver: Driver) -> None:
+def test_generation_that_several_tasks_ask_for_begins_once(driver: TaskServer) -> None:
     generations = Generations(driver, delay_s=0.2)
     with driver.connect() as first, driver.connect() as second:
         before = [each.generation for each in (first, second)]
@@ -597,7 +584,7 @@ def test_generation_that_several_tasks_ask_for_begins_once(driver: Driver) -> No
     assert (generations.asked, len(generations.members)) == (1, 2)
 
 
-def test_job_that_was_ended_gets_no_partition(driver: Driver) -> None:
+def test_job_that_was_ended_gets_no_partition(driver: TaskServer) -> None:
     want(driver, ORDERS)
     driver.server.end_one(3)
     with driver.connect(job=3) as late, driver.connect() as other:
@@ -615,7 +602,7 @@ def slowly(brokers: TwoBrokers, history: History) -> None:
 
 
 def test_stop_during_a_copy_commits_acknowledged_records(
-    brokers: TwoBrokers, history: History, driver: Driver
+    brokers: TwoBrokers, history: History, driver: TaskServer
 ) -> None:
     slowly(brokers, history)
     with driver.connect() as control:
@@ -632,7 +619,7 @@ def test_stop_during_a_copy_commits_acknowledged_records(
 
 
 def test_task_whose_driver_dies_stops_producing_and_fails(
-    brokers: TwoBrokers, history: History, driver: Driver
+    brokers: TwoBrokers, history: History, driver: TaskServer
 ) -> None:
     slowly(brokers, history)
     with driver.connect() as control:
@@ -648,7 +635,7 @@ def test_task_whose_driver_dies_stops_producing_and_fails(
 
 
 def test_task_whose_lease_lapses_stops_producing_until_renewal(
-    brokers: TwoBrokers, history: History, driver: Driver
+    brokers: TwoBrokers, history: History, driver: TaskServer
 ) -> None:
     slowly(brokers, history)
     driver.server.renew(MemberId(), 0.3)
@@ -666,7 +653,7 @@ def test_task_whose_lease_lapses_stops_producing_until_renewal(
 
 
 def test_task_after_a_lapsed_lease_checks_the_destination_before_it_sends(
-    brokers: TwoBrokers, history: History, driver: Driver
+    brokers: TwoBrokers, history: History, driver: TaskServer
 ) -> None:
     history.plain(1)
     with driver.connect() as control:
@@ -682,7 +669,7 @@ def test_task_after_a_lapsed_lease_checks_the_destination_before_it_sends(
     brokers.assert_exact(history)
 
 
-def test_changed_membership_is_noticed_before_a_task_sends(driver: Driver) -> None:
+def test_changed_membership_is_noticed_before_a_task_sends(driver: TaskServer) -> None:
     driver.server.renew(MemberId("member", 1), 60.0)
     with driver.connect() as connection:
         first, second = WorkerControl(connection), WorkerControl(connection)
@@ -710,7 +697,9 @@ def _waits(report: dict[str, Any]) -> bool:
     return any("no heartbeat" in (each["waiting_for"] or "") for each in report.get("partitions", ()))
 
 
-def test_orphan_without_records_to_send_ends(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+def test_orphan_without_records_to_send_ends(
+    brokers: TwoBrokers, history: History, driver: TaskServer
+) -> None:
     history.plain(1)
     with driver.connect() as control:
         ranges = [brokers.ranges()[0]._replace(end_offset=OPEN_END)]
@@ -721,7 +710,7 @@ def test_orphan_without_records_to_send_ends(brokers: TwoBrokers, history: Histo
             running.result()
 
 
-def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: TaskServer) -> None:
     brokers = brokers.with_timing(first_retry_ms=600_000, longest_retry_ms=600_000)
     history.plain(1)
     leads_elsewhere(brokers.source, "topic", 0)
@@ -739,7 +728,7 @@ def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: D
         assert time.process_time() - started < 2.0
 
 
-def test_commits_use_the_new_membership(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+def test_commits_use_the_new_membership(brokers: TwoBrokers, history: History, driver: TaskServer) -> None:
     history.plain(1, 2)
     with Cluster(brokers.settings.source) as cluster:
         member = GroupMember(cluster, "mirror", protocol="p", instance_id="i", session_timeout_ms=30_000)

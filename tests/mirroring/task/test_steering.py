@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 
 import pytest
 
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.assignment import Wanted
-from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.mirroring.task.test_recreated_topics import recreate
 from tests.native_path import SENDERS, send_by
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
-from tests.world.driver import Events
+from tests.world.driver import Driver, Following
 from tests.world.faults import list_by_name
 from tests.world.history import History
-from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until
 
 #: The size of a batch in the tests of limits, with one record.
@@ -36,12 +33,11 @@ PAUSED = frozenset({"topic"})
 _LOOKS, _LOOK_S = 30, 0.01
 
 
-class Driver:
-    """A control server that looks after its tasks, as a mirror's driver does."""
+class LookingDriver(Driver):
+    """A driver that looks after its tasks, as a mirror's does."""
 
-    def __init__(self) -> None:
-        self.server = ControlServer("127.0.0.1", "secret", Events())
-        self.server.renew(MemberId(), 600.0)
+    def __init__(self, brokers: TwoBrokers) -> None:
+        super().__init__(brokers)
         self._wanted: dict[TopicPartition, Wanted] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -51,34 +47,29 @@ class Driver:
         while not self._over.wait(0.5):
             self.server.look()
 
-    def connect(self) -> ControlConnection:
-        return ControlConnection(self.server.address, "secret")
-
-    def want(self, *ranges: CopyRange) -> None:
+    def want_more(self, ranges: Sequence[CopyRange]) -> None:
         """Have more partitions copied; those of one topic have the same leaders."""
         self._wanted |= {each.source: Wanted(each, (len(each.topic), 0)) for each in ranges}
         self.server.want(self._wanted)
 
-    def steer(self, **steering: Any) -> None:
-        """Steer all tasks."""
-        self.server.steer(**steering)
+    @contextmanager
+    def running(self, ranges: Sequence[CopyRange]) -> Iterator[Following]:
+        """Let a task copy ranges, until the end of the block."""
+        task = self.start()
+        self.want_more(ranges)
+        yield task
+        self.server.request_stop()
+        task.finish()
 
     def close(self) -> None:
         self._over.set()
         self._thread.join()
-        self.server.close()
+        super().close()
 
 
 @pytest.fixture
-def driver() -> Iterator[Driver]:
-    started = Driver()
-    yield started
-    started.close()
-
-
-@pytest.fixture
-def brokers() -> Iterator[TwoBrokers]:
-    with TwoBrokers.started() as started:
+def driver(brokers: TwoBrokers) -> Iterator[LookingDriver]:
+    with closing(LookingDriver(brokers)) as started:
         yield started
 
 
@@ -104,75 +95,53 @@ def stays(brokers: TwoBrokers, topic: str, records: int) -> bool:
     return True
 
 
-class Running:
-    """A task with open ranges, until the end of the block."""
-
-    def __init__(self, brokers: TwoBrokers, driver: Driver, ranges: list[CopyRange]) -> None:
-        self.control = driver.connect()
-        self.task = RunningTask(lambda: self._follow(brokers))
-        self._driver = driver
-        driver.want(*ranges)
-
-    def _follow(self, brokers: TwoBrokers) -> TaskResult:
-        follow_documents(brokers.settings, self.control)
-        return TaskResult((), complete=True)
-
-    def __enter__(self) -> Running:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._driver.server.request_stop()
-        self.task.result()
-        self.control.close()
-
-
 # Pauses
 
 
-def test_paused_topic_is_not_copied_while_others_are(brokers: TwoBrokers, driver: Driver) -> None:
+def test_paused_topic_is_not_copied_while_others_are(brokers: TwoBrokers, driver: LookingDriver) -> None:
     (one,), (two,) = brokers.topic("one"), brokers.topic("two")
-    driver.steer(paused=frozenset({"one"}))
+    driver.server.steer(paused=frozenset({"one"}))
     one.plain(5)
-    with Running(brokers, driver, open_ranges("one", "two")):
+    with driver.running(open_ranges("one", "two")):
         two.plain(5)
         wait_until(lambda: records_in(brokers.destination, "two") == 5)
         assert stays(brokers, "one", 0)
-        driver.steer()
+        driver.server.steer()
         wait_until(lambda: records_in(brokers.destination, "one") == 5)
     brokers.assert_exact(one, topic="one")
     brokers.assert_exact(two, topic="two")
 
 
-def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver: Driver) -> None:
+def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver: LookingDriver) -> None:
     brokers.topic()[0].plain(3)
-    driver.steer(paused=PAUSED)
-    with Running(brokers, driver, open_ranges("topic")) as running:
-        wait_until(lambda: running.control.steering.paused == PAUSED)
+    driver.server.steer(paused=PAUSED)
+    with driver.running(open_ranges("topic")) as task:
+        wait_until(lambda: task.control.steering.paused == PAUSED)
         driver.server.request_stop()
-        running.task.result(timeout_s=10)
+        task.running.result(timeout_s=10)
 
 
 @pytest.mark.parametrize("is_by_name", [False, True], ids=["by id", "by name"])
 @pytest.mark.parametrize("paused", [{"topic", "other"}, {"topic"}], ids=["all paused", "topic paused"])
 def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
     brokers: TwoBrokers,
-    driver: Driver,
+    driver: LookingDriver,
     is_by_name: bool,
     paused: set[str],
 ) -> None:
-    brokers = brokers.with_timing(recreated_after_s=0.05)
+    driver.brokers = brokers = brokers.with_timing(recreated_after_s=0.05)
     if is_by_name:
         for broker in (brokers.source, brokers.destination):
             list_by_name(broker)
     (history,) = brokers.topic()
     (other,) = brokers.topic("other")
     history.plain(3)
-    with Running(brokers, driver, open_ranges("topic", "other")):
+    with driver.running(open_ranges("topic", "other")):
         wait_until(lambda: records_in(brokers.destination, "topic") == 3)
-        driver.steer(paused=frozenset(paused))
+        driver.server.steer(paused=frozenset(paused))
         wait_until(lambda: stays(brokers, "topic", 3))
         recreate(brokers.source, 40)
-        driver.steer()
+        driver.server.steer()
         other.plain(1)  # for a fetch in any case
         wait_until(lambda: records_in(brokers.destination, "other") == 1)
         assert stays(brokers, "topic", 3)
@@ -187,13 +156,13 @@ def copied_bytes(brokers: TwoBrokers, *topics: str) -> int:
 
 @pytest.mark.parametrize("sender", SENDERS)
 def test_limit_of_the_mirror_holds_on_each_path(
-    brokers: TwoBrokers, driver: Driver, sender: str, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, driver: LookingDriver, sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_by(sender, monkeypatch)
     for history in brokers.topic(partitions=4):
         fill(history, 200)
-    driver.steer(limit=1_000_000)
-    with Running(brokers, driver, open_ranges("topic", partitions=4)):
+    driver.server.steer(limit=1_000_000)
+    with driver.running(open_ranges("topic", partitions=4)):
         began_at = time.monotonic()
         wait_until(lambda: copied_bytes(brokers, "topic") >= 2_000_000, 60)
         took_s = time.monotonic() - began_at
@@ -201,20 +170,20 @@ def test_limit_of_the_mirror_holds_on_each_path(
         assert took_s > 1.5
         copied = [log.log_end_offset for log in brokers.destination.topics.topic("topic").logs]
         assert min(copied) > 0  # shares need not be equal
-        driver.steer()
+        driver.server.steer()
         wait_until(lambda: records_in(brokers.destination, "topic") == 800)
 
 
 @pytest.mark.long
 def test_limit_that_two_tasks_share_is_exact_within_ten_percent_over_ten_seconds(
-    brokers: TwoBrokers, driver: Driver
+    brokers: TwoBrokers, driver: LookingDriver
 ) -> None:
     limit = 1_000_000
     for history in (*brokers.topic("first", partitions=4), *brokers.topic("second", partitions=3)):
         fill(history, 500)
-    driver.steer(limit=limit)
+    driver.server.steer(limit=limit)
     first, second = open_ranges("first", partitions=4), open_ranges("second", partitions=3)
-    with Running(brokers, driver, first), Running(brokers, driver, second):
+    with driver.running(first), driver.running(second):
         wait_until(lambda: min(_copied_of_each(brokers)) > 0)
         marks = []
         for _ in range(31):
@@ -224,7 +193,7 @@ def test_limit_that_two_tasks_share_is_exact_within_ten_percent_over_ten_seconds
             assert 0.9 * limit < (after - before) / (ended_at - began_at) < 1.1 * limit
         copied = _copied_of_each(brokers)
         assert max(copied) < 1.1 * min(copied)  # the same for each partition, in both tasks
-        driver.steer()
+        driver.server.steer()
 
 
 def _copied_of_each(brokers: TwoBrokers) -> list[int]:
@@ -232,23 +201,23 @@ def _copied_of_each(brokers: TwoBrokers) -> list[int]:
     return [log.log_end_offset for name in ("first", "second") for log in topics.topic(name).logs]
 
 
-def test_limit_that_changes_takes_effect_at_once(brokers: TwoBrokers, driver: Driver) -> None:
+def test_limit_that_changes_takes_effect_at_once(brokers: TwoBrokers, driver: LookingDriver) -> None:
     (history,) = brokers.topic()
     fill(history, 300)
-    driver.steer(limit=1_000)  # the first batches are a debt of minutes
-    with Running(brokers, driver, open_ranges("topic")):
+    driver.server.steer(limit=1_000)  # the first batches are a debt of minutes
+    with driver.running(open_ranges("topic")):
         wait_until(lambda: records_in(brokers.destination, "topic") > 0)
         assert records_in(brokers.destination, "topic") < 300
-        driver.steer(limit=100_000_000)
+        driver.server.steer(limit=100_000_000)
         wait_until(lambda: records_in(brokers.destination, "topic") == 300)
 
 
-def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver: Driver) -> None:
-    brokers = brokers.with_timing(commit_interval_s=0.02)
+def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver: LookingDriver) -> None:
+    driver.brokers = brokers = brokers.with_timing(commit_interval_s=0.02)
     (history,) = brokers.topic()
     fill(history, 300)
-    driver.steer(limit=1_000)
-    with Running(brokers, driver, open_ranges("topic")):
+    driver.server.steer(limit=1_000)
+    with driver.running(open_ranges("topic")):
         wait_until(lambda: records_in(brokers.destination, "topic") > 0)
         copied = records_in(brokers.destination, "topic")
         wait_until(lambda: brokers.position().source_offset >= copied)
@@ -258,18 +227,18 @@ def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver
 # The protocol
 
 
-def test_task_receives_only_its_own_topics(driver: Driver) -> None:
+def test_task_receives_only_its_own_topics(driver: LookingDriver) -> None:
     with driver.connect() as control:
-        driver.want(*open_ranges("mine"))
-        driver.steer(paused=frozenset({"mine", "other"}))
+        driver.want_more(open_ranges("mine"))
+        driver.server.steer(paused=frozenset({"mine", "other"}))
         wait_until(lambda: control.steering.paused == {"mine"})
 
 
-def test_task_that_sends_a_long_report_still_receives_its_lease(driver: Driver) -> None:
+def test_task_that_sends_a_long_report_still_receives_its_lease(driver: LookingDriver) -> None:
     with driver.connect() as control:
-        driver.want(*open_ranges("topic"))
+        driver.want_more(open_ranges("topic"))
         with control.sending:  # as a report that the driver does not read
-            driver.steer(paused=PAUSED)
+            driver.server.steer(paused=PAUSED)
             wait_until(lambda: control.steering.paused == PAUSED)
             driver.server.renew(MemberId("member", 9), 60.0)
             wait_until(lambda: control.membership() == MemberId("member", 9))
