@@ -16,9 +16,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from shoal.cli import main
 from shoal.client.admin import alter_topic_configs
 from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
-from shoal.client.config import ClientConfig
-from shoal.client.coordinator import MemberId
+from shoal.client.committed_offsets import Committed
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.cutover.certificate import CutGroupOffset, read_certificate
 from shoal.mirroring.cutover.options import CutoverOptions
@@ -27,7 +25,6 @@ from shoal.mirroring.cutover.run import cut_over
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.snapshots import Texts
 from tests.world import batches
@@ -35,6 +32,7 @@ from tests.world.clusters import TwoBrokers
 from tests.world.faults import offer
 from tests.world.history import COMMIT, History
 from tests.world.logs import lagging
+from tests.world.offsets import commit, committed
 
 ORDERS = TopicPartition("orders", 0)
 GROUP = "shoal.source.destination"
@@ -62,18 +60,6 @@ class Move:
 
     def cut(self, *more: str) -> int:
         return main(self.command("--certificate", str(self.file), *more))
-
-    def commit(self, broker: Broker, group: str, offset: int) -> None:
-        with Cluster(self._config(broker)) as cluster:
-            assert commit_offsets(cluster, group, {ORDERS: Committed(offset, "")}, MemberId()) == {}
-
-    def committed(self, broker: Broker, group: str) -> Committed | None:
-        with Cluster(self._config(broker)) as cluster:
-            return fetch_offsets(cluster, group, [ORDERS]).get(ORDERS)
-
-    def _config(self, broker: Broker) -> ClientConfig:
-        settings = self.two.settings
-        return settings.source if broker is self.two.source else settings.destination
 
 
 @pytest.fixture
@@ -103,7 +89,7 @@ def gates(out: str) -> list[list[str]]:
 def test_cutover_moves_groups_and_writes_the_certificate(
     move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    move.commit(move.two.source, "app", 7)
+    commit(move.two.source, "app", 7, "orders")
     assert move.cut() == 0
     out, err = capsys.readouterr()
     assert gates(out) == [
@@ -117,7 +103,7 @@ def test_cutover_moves_groups_and_writes_the_certificate(
     texts(out.splitlines()[-1])
     texts(line for line in err.splitlines() if ": waits until " in line)
     assert "with 1 offsets" in move.page.read_text()
-    assert move.committed(move.two.destination, "app") == Committed(
+    assert committed(move.two.destination, "app", "orders") == Committed(
         6, "translated-by-shoal/1 source 7 6 exact"
     )
     offsets = move.two.destination.groups.read("app", lambda group: list(group.offsets.values()))
@@ -131,12 +117,12 @@ def test_cutover_moves_groups_and_writes_the_certificate(
 
 
 def test_rehearsal_changes_nothing(move: Move, capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
-    move.commit(move.two.source, "app", 7)
+    commit(move.two.source, "app", 7, "orders")
     assert main(move.command("--rehearse", "--certificate", str(move.file))) == 0
     out, _ = capsys.readouterr()
     assert [each[0] for each in gates(out)] == ["mirror", "in", "complete", "groups", "certificate"]
     texts(out.splitlines()[-1])
-    assert move.committed(move.two.destination, "app") is None
+    assert committed(move.two.destination, "app", "orders") is None
     assert list(move.file.parent.iterdir()) == []
 
 
@@ -170,7 +156,7 @@ def test_cutover_waits_for_a_transaction_that_commits_offsets_alone(
     move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
     """The partitions of the topics that move show no such transaction."""
-    move.commit(move.two.source, "app", 4)
+    commit(move.two.source, "app", 4, "orders")
     producer = Producer({"bootstrap.servers": move.two.source.bootstrap, "transactional.id": "t"})
     producer.init_transactions(10.0)
     producer.begin_transaction()
@@ -178,12 +164,12 @@ def test_cutover_waits_for_a_transaction_that_commits_offsets_alone(
     metadata = consumer.consumer_group_metadata()
     producer.send_offsets_to_transaction([ConfluentPartition("orders", 0, 7)], metadata, 10.0)
     texts(closed(move, capsys))
-    assert move.committed(move.two.destination, "app") is None
+    assert committed(move.two.destination, "app", "orders") is None
     producer.commit_transaction(10.0)
     assert move.cut() == 0
-    committed = move.committed(move.two.destination, "app")
-    assert committed is not None
-    assert committed.offset == 6
+    there = committed(move.two.destination, "app", "orders")
+    assert there is not None
+    assert there.offset == 6
 
 
 def test_cutover_names_a_partition_that_stands_still(
@@ -216,7 +202,7 @@ def test_cutover_of_a_damaged_copy_fails_at_once(
 def test_cutover_with_a_refused_commit_ends_without_a_certificate(
     move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    move.commit(move.two.source, "app", 7)
+    commit(move.two.source, "app", 7, "orders")
     faults = move.two.destination.faults
     faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
     sentence = closed(move, capsys)
@@ -227,7 +213,7 @@ def test_cutover_with_a_refused_commit_ends_without_a_certificate(
 def test_cutover_without_answers_to_its_commits_names_them(
     move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    move.commit(move.two.source, "app", 7)
+    commit(move.two.source, "app", 7, "orders")
     faults = move.two.destination.faults
     lost = faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
     sentence = closed(move, capsys)
@@ -280,12 +266,12 @@ def test_plan_of_the_way_back_begins_at_the_cut(
 def test_cutover_waits_for_consumers_at_the_source(
     move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    move.commit(move.two.source, "app", 7)
+    commit(move.two.source, "app", 7, "orders")
     with Cluster(move.two.settings.source) as cluster:
         GroupMember(cluster, "app", protocol="range", instance_id="app-1").join([ORDERS])
         sentence = closed(move, capsys)
     texts(sentence)
-    assert move.committed(move.two.destination, "app") is None
+    assert committed(move.two.destination, "app", "orders") is None
 
 
 def test_cutover_lets_consumers_of_other_topics_go_on(
@@ -293,10 +279,10 @@ def test_cutover_lets_consumers_of_other_topics_go_on(
 ) -> None:
     source, clicks = move.two.source, TopicPartition("clicks", 0)
     source.create_topic("clicks")
-    move.commit(source, "app", 7)
+    commit(source, "app", 7, "orders")
+    for group in ("app", "other"):
+        commit(source, group, 0, "clicks")
     with Cluster(move.two.settings.source) as cluster:
-        for group in ("app", "other"):
-            assert commit_offsets(cluster, group, {clicks: Committed(0, "")}, MemberId()) == {}
         GroupMember(cluster, "other", protocol="range", instance_id="other-1").join([clicks])
         assert move.cut() == 0
     texts(capsys.readouterr().err.splitlines()[-1])
@@ -307,7 +293,7 @@ def test_cutover_waits_for_consumers_at_a_source_that_lists_no_states(
     move: Move, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
     offer(move.two.source, ApiKey.LIST_GROUPS, newest=3)  # as before 2.6
-    move.commit(move.two.source, "app", 7)
+    commit(move.two.source, "app", 7, "orders")
     with Cluster(move.two.settings.source) as cluster:
         GroupMember(cluster, "app", protocol="range", instance_id="app-1").join([ORDERS])
         sentence = closed(move, capsys)

@@ -32,6 +32,7 @@ from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.snapshots import Texts
 from tests.world.faults import offer
+from tests.world.offsets import commit
 
 pytestmark = pytest.mark.usefixtures("java")
 
@@ -345,10 +346,8 @@ def test_archive_as_the_destination_needs_no_acls(sides: Sides, tmp_path: Path) 
 
 
 def test_consumer_groups_that_follow_are_reported_as_acls(sides: Sides, texts: Texts) -> None:
-    partition = TopicPartition("orders", 0)
     for group in ("billing", "test-billing"):
-        with Cluster(sides.options().source) as cluster:
-            assert commit_offsets(cluster, group, {partition: Committed(1, "")}, MemberId()) == {}
+        commit(sides.source, group, 1, "orders")
     found = sides.found("--groups", "(?!test-).*")
     groups = [each for each in found["acls"] if each["resource_type"] == "group"]
     assert [(each["cluster"], each["resource"], each["operation"]) for each in groups] == [

@@ -8,21 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.cli import main
-from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
-from shoal.client.coordinator import MemberId
+from shoal.client.committed_offsets import Committed
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from shoal_broker import Broker
 from tests.snapshots import Texts
 from tests.world.batches import LOG_APPEND_TIME
 from tests.world.clusters import TwoBrokers
 from tests.world.faults import answers_without_later_commits
 from tests.world.history import COMMIT
+from tests.world.offsets import commit, committed
 
 ORDERS = TopicPartition("orders", 0)
 GROUP = "shoal.source.destination"
@@ -38,17 +36,6 @@ def two() -> Iterator[TwoBrokers]:
         yield two
 
 
-def commit(broker: Broker, group: str, offset: int, two: TwoBrokers, metadata: str = "") -> None:
-    config = two.settings.source if broker is two.source else two.settings.destination
-    with Cluster(config) as cluster:
-        assert commit_offsets(cluster, group, {ORDERS: Committed(offset, metadata)}, MemberId()) == {}
-
-
-def committed(two: TwoBrokers, group: str) -> Committed | None:
-    with Cluster(two.settings.destination) as cluster:
-        return fetch_offsets(cluster, group, [ORDERS]).get(ORDERS)
-
-
 def command(two: TwoBrokers, *more: str) -> list[str]:
     clusters = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap]
     return ["groups", *clusters, "--topics", "orders", "--groups", ".*", *more]
@@ -57,18 +44,20 @@ def command(two: TwoBrokers, *more: str) -> list[str]:
 def test_groups_prints_a_table_and_writes_nothing(
     two: TwoBrokers, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    commit(two.source, "app", 7, two)
+    commit(two.source, "app", 7, "orders")
     assert main(command(two)) == 0
     out, err = capsys.readouterr()
     texts(out.splitlines())
     assert err == ""
-    assert committed(two, "app") is None
+    assert committed(two.destination, "app", "orders") is None
 
 
 def test_groups_with_apply_commits(two: TwoBrokers, capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
-    commit(two.source, "app", 7, two, "mine")
+    commit(two.source, "app", 7, "orders", metadata="mine")
     assert main(command(two, "--apply", "--prove")) == 0
-    assert committed(two, "app") == Committed(6, "translated-by-shoal/1 source 7 6 exact mine")
+    assert committed(two.destination, "app", "orders") == Committed(
+        6, "translated-by-shoal/1 source 7 6 exact mine"
+    )
     offsets = two.destination.groups.read("app", lambda group: list(group.offsets.values()))
     assert [each.expires_at_ms for each in offsets] == [-1]  # the broker's retention holds for consumers
     texts(capsys.readouterr().out)
@@ -78,7 +67,7 @@ def test_groups_with_apply_commits(two: TwoBrokers, capsys: pytest.CaptureFixtur
 
 def test_translation_reports_each_group_before_it_is_proved_or_committed(two: TwoBrokers) -> None:
     for group in ("app", "bill"):
-        commit(two.source, group, 7, two)
+        commit(two.source, group, 7, "orders")
     settings = two.settings
     mirror = MirrorOptions(settings.source, settings.destination, TopicSelection("orders"), groups=".*")
     told: list[tuple[str, int, int]] = []
@@ -91,17 +80,17 @@ def test_translation_reports_each_group_before_it_is_proved_or_committed(two: Tw
 def test_groups_with_apply_after_a_coordinator_moved_moves_no_offset_back(
     two: TwoBrokers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commit(two.source, "app", 3, two)
-    commit(two.destination, "app", 5, two, "theirs")
+    commit(two.source, "app", 3, "orders")
+    commit(two.destination, "app", 5, "orders", metadata="theirs")
     for broker in (two.source, two.destination):
         answers_without_later_commits(broker)
     assert main(command(two, "--apply")) == 0
     assert "1 further there" in capsys.readouterr().out
-    assert committed(two, "app") == Committed(5, "theirs")
+    assert committed(two.destination, "app", "orders") == Committed(5, "theirs")
 
 
 def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
-    commit(two.source, "app", 7, two)
+    commit(two.source, "app", 7, "orders")
     assert main(command(two, "--json", "--prove")) == 0
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
@@ -143,7 +132,7 @@ def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFix
 
 
 def test_groups_in_reverse_reads_the_destination(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
-    commit(two.destination, "app", 6, two)
+    commit(two.destination, "app", 6, "orders")
     assert main(command(two, "--reverse", "--prove")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("  ")[1].strip() == "destination partition"
@@ -154,7 +143,7 @@ def test_groups_in_reverse_reads_the_destination(two: TwoBrokers, capsys: pytest
 def test_groups_with_a_refused_commit_exits_1(
     two: TwoBrokers, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    commit(two.source, "app", 7, two)
+    commit(two.source, "app", 7, "orders")
     two.destination.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
     assert main(command(two, "--apply")) == 1
     texts(capsys.readouterr().out)
@@ -163,12 +152,12 @@ def test_groups_with_a_refused_commit_exits_1(
 def test_groups_with_a_group_that_cannot_be_read_exits_1(
     two: TwoBrokers, capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
-    commit(two.source, "app", 7, two)
+    commit(two.source, "app", 7, "orders")
     two.source.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     assert main(command(two, "--apply")) == 1
     texts(capsys.readouterr().err)
     assert main(command(two, "--apply")) == 0
-    commit(two.source, "other", 7, two)
+    commit(two.source, "other", 7, "orders")
     two.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     assert main(command(two, "--apply")) == 1
     texts(capsys.readouterr().err)
@@ -189,7 +178,7 @@ def test_groups_of_a_coordinator_that_still_loads_are_listed_again(
 def test_groups_with_another_record_at_the_destination_exits_1(
     two: TwoBrokers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commit(two.source, "app", 1, two)
+    commit(two.source, "app", 1, "orders")
     log = two.destination.log("orders")
     log.delete_records(2)
     assert main(command(two, "--prove")) == 1
@@ -204,7 +193,7 @@ def test_groups_proves_an_offset_with_create_times_and_with_append_times(
         two = started.with_settings(group=GROUP, keep_append_time=keeps)
         two.topic("orders")[0].plain(3, flags=LOG_APPEND_TIME)
         two.run(two.ranges("orders"))
-        commit(two.source, "app", 1, two)
+        commit(two.source, "app", 1, "orders")
         assert main(command(two, "--prove")) == 0
         assert "same record" in capsys.readouterr().out
 

@@ -9,28 +9,14 @@ import pytest
 
 from shoal.client.admin import describe_topic_configs
 from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig
-from shoal.client.coordinator import MemberId
-from shoal.topic_partition import TopicPartition
-from shoal_broker import Broker
 from tests.integration.shared_spark import shoal
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import content_of
 from tests.world.history import ABORT, History
+from tests.world.offsets import commit, committed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
-
-def commit(broker: Broker, group: str, partition: TopicPartition, offset: int) -> None:
-    with Cluster(ClientConfig.given("broker", broker.bootstrap, None)) as cluster:
-        assert commit_offsets(cluster, group, {partition: Committed(offset, "")}, MemberId()) == {}
-
-
-def committed(broker: Broker, group: str, partition: TopicPartition) -> int | None:
-    with Cluster(ClientConfig.given("broker", broker.bootstrap, None)) as cluster:
-        found = fetch_offsets(cluster, group, [partition]).get(partition)
-    return None if found is None else found.offset
 
 
 def test_topic_is_archived_and_restored_by_another_name_with_its_consumers(
@@ -40,7 +26,7 @@ def test_topic_is_archived_and_restored_by_another_name_with_its_consumers(
     source.create_topic("orders", 1, config={"retention.ms": "123456"})
     history = History(source.topics.topic("orders").logs[0])
     history.plain(3).transaction(2, ends=ABORT).plain(4)
-    commit(source, "billing", TopicPartition("orders", 0), 7)
+    commit(source, "billing", 7, "orders")
     archive = str(tmp_path / "archive")
     selected = ["--topics", "orders", "--groups", ".*", "--once"]
     done = shoal("mirror", "--from", source.bootstrap, "--to", archive, *selected, state=tmp_path)
@@ -54,13 +40,15 @@ def test_topic_is_archived_and_restored_by_another_name_with_its_consumers(
     done = shoal("mirror", "--from", archive, "--to", destination.bootstrap, *options, state=tmp_path)
     assert done.returncode == 0, done.stderr
     assert content_of(destination.log("copy", 0)) == history.committed
-    assert committed(destination, "billing", TopicPartition("copy", 0)) == 4
+    found = committed(destination, "billing", "copy")
+    assert found is not None
+    assert found.offset == 4
     with Cluster(ClientConfig.given("broker", destination.bootstrap, None)) as cluster:
         assert describe_topic_configs(cluster, ["copy"])["copy"]["retention.ms"].value == "123456"
     ends = ["--from", archive, "--to", destination.bootstrap, "--rename", "orders=copy"]
     done = shoal("verify", *ends, "--topics", "orders", state=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    commit(destination, "billing", TopicPartition("copy", 0), 0)
+    commit(destination, "billing", 0, "copy")
     done = shoal("groups", *ends, "--topics", "orders", "--groups", "billing", "--json", state=tmp_path)
     assert done.returncode == 0, done.stderr
     assert '"exactness": "exact"' in done.stdout

@@ -19,9 +19,6 @@ import pytest
 from rig.shoal import Shoal, run_shoal, shoal_command
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import Committed, commit_offsets
-from shoal.client.config import ClientConfig
-from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.protocol.apis import ApiKey
@@ -38,6 +35,7 @@ from tests.world.contents import content_of
 from tests.world.faults import answers
 from tests.world.history import NOW_MS, History
 from tests.world.logs import lose_tail
+from tests.world.offsets import commit
 
 LITERAL = PatternType.LITERAL
 
@@ -106,10 +104,6 @@ class Move:
     file: Path
     mirror: GroupMember
 
-    def commit(self, config: ClientConfig, offset: int) -> None:
-        with Cluster(config) as cluster:
-            assert commit_offsets(cluster, "app", {ORDERS: Committed(offset, "")}, MemberId()) == {}
-
     def cut(
         self, *more: str, on_line: Callable[[str], None] = lambda _: None, drift: str = "acls"
     ) -> tuple[int, str, str]:
@@ -150,7 +144,7 @@ def move(tmp_path: Path) -> Iterator[Move]:
 
 
 def test_cutover_of_groups_that_followed_before_counts_their_offsets_as_in_place(move: Move) -> None:
-    move.commit(move.two.settings.source, 7)
+    commit(move.two.source, "app", 7, "orders")
     code, output, _ = move.cut()
     assert (code, "(1 newly committed)" in output) == (0, True)
     move.file = move.file.with_name("again.json")
@@ -160,11 +154,11 @@ def test_cutover_of_groups_that_followed_before_counts_their_offsets_as_in_place
 
 def test_cutover_after_a_late_write_names_the_producers_as_the_remedy(move: Move) -> None:
     """An offset further at the destination holds up the gate of the groups, and then a producer writes."""
-    move.commit(move.two.settings.source, 7)
+    commit(move.two.source, "app", 7, "orders")
 
     def write(line: str) -> None:
         if "gate 5 of 6" in line and "waits until" in line:
-            move.commit(move.two.settings.destination, 9)
+            commit(move.two.destination, "app", 9, "orders")
             move.history.plain(1)
 
     code, _, sentence = move.cut(on_line=write)
@@ -187,8 +181,8 @@ def test_cutover_whose_certificate_appears_meanwhile_asks_for_a_new_file(move: M
 
 
 def test_gate_shows_the_offset_that_is_further_at_the_destination(move: Move) -> None:
-    move.commit(move.two.settings.source, 7)
-    move.commit(move.two.settings.destination, 8)
+    commit(move.two.source, "app", 7, "orders")
+    commit(move.two.destination, "app", 8, "orders")
     code, _, sentence = move.cut("--timeout", "1")
     assert code == 1
     assert re.search(r"'app'.*orders-0.*7.*8", sentence)
@@ -333,7 +327,7 @@ def allowed(
 def test_cutover_compares_effective_rights_without_those_of_the_mirror(
     move: Move, pattern: PatternType, name: str
 ) -> None:
-    move.commit(move.two.settings.source, 7)
+    commit(move.two.source, "app", 7, "orders")
     operation, kind = AclOperation, Resource
     serve_acls(
         move.two.source,

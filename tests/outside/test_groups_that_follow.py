@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-import shoal
 from shoal.cli import main
-from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import Committed, commit_offsets
-from shoal.client.coordinator import MemberId
 from shoal_broker import Broker
-from tests.world.clusters import TwoBrokers, config_of
+from tests.world.clusters import TwoBrokers
 from tests.world.history import ABORT, COMMIT, History
 from tests.world.logs import lose_tail
+from tests.world.offsets import commit
 
 TOPIC = "orders"
 MIRROR = "shoal.source.destination"
@@ -49,13 +46,6 @@ def consumer(broker: Broker, group: str = "reader", **config: Any) -> Consumer:
             **config,
         }
     )
-
-
-def commit(broker: Broker, group: str, offset: int, metadata: str = "") -> None:
-    # Not confluent-kafka, which adds a zero byte to metadata.
-    with Cluster(config_of("cluster", broker)) as cluster:
-        wanted = {shoal.TopicPartition(TOPIC, 0): Committed(offset, metadata)}
-        assert commit_offsets(cluster, group, wanted, MemberId()) == {}
 
 
 def committed(broker: Broker, group: str) -> int:
@@ -93,12 +83,12 @@ def test_groups_after_an_offset_before_the_copys_log_start_skips_nothing(two: Tw
     transactions(history)
     two.run(two.ranges(TOPIC))
     two.destination.log(TOPIC).delete_records(100)
-    commit(two.source, "app", 10)
+    commit(two.source, "app", 10, TOPIC)
     assert groups(two, "--apply") == 0
     assert committed(two.destination, "app") == 100
     end = two.source.log(TOPIC).log_end_offset
     for offset in (end // 2, end // 2 + 40, end - 40):
-        commit(two.source, "app", offset)
+        commit(two.source, "app", offset, TOPIC)
         assert groups(two, "--apply") == 0
         assert_reads_on(two, "app")
 
@@ -114,8 +104,8 @@ def test_groups_after_an_offset_that_an_older_shoal_moved_to_the_log_start_skips
     end = two.source.log(TOPIC).log_end_offset
     for number, offset in enumerate(range(end // 2, end, 37)):
         group = f"app {number}"
-        commit(two.destination, group, 100, "translated-by-shoal/1 source 10 100 exact")
-        commit(two.source, group, offset)
+        commit(two.destination, group, 100, TOPIC, metadata="translated-by-shoal/1 source 10 100 exact")
+        commit(two.source, group, offset, TOPIC)
         assert groups(two, "--apply") == 0
         assert_reads_on(two, group)
 
@@ -127,11 +117,11 @@ def test_groups_after_an_offset_before_the_copys_beginning_skips_nothing(two: Tw
     begin = two.source.log(TOPIC).log_end_offset
     transactions(history)
     two.run([each._replace(start_offset=begin) for each in two.ranges(TOPIC)])
-    commit(two.source, "app", begin // 2)
+    commit(two.source, "app", begin // 2, TOPIC)
     assert groups(two, "--apply") == 0
     assert committed(two.destination, "app") == 0
     for offset in (begin + 151, begin + 303):
-        commit(two.source, "app", offset)
+        commit(two.source, "app", offset, TOPIC)
         assert groups(two, "--apply") == 0
         assert_reads_on(two, "app")
 
@@ -144,8 +134,8 @@ def test_groups_with_a_proof_of_another_record_commits_no_offset(
     history.plain(*[1] * 10)
     two.run(two.ranges(TOPIC))
     History(lose_tail(two.source, TOPIC, 6), base_timestamp=1).plain(*[1] * 4)
-    commit(two.source, "app", 7)
-    commit(two.source, "before", 3)
+    commit(two.source, "app", 7, TOPIC)
+    commit(two.source, "before", 3, TOPIC)
     assert groups(two, "--apply", "--prove", "--json") == 1
     report = json.loads(capsys.readouterr().out)
     rows = {each["group"]: each["offsets"][0] for each in report["groups"]}
@@ -163,7 +153,7 @@ def test_groups_with_metadata_that_begin_like_a_mirrors_follow(two: TwoBrokers, 
     (history,) = two.topic(TOPIC)
     history.plain(2, 2, 2)
     two.run(two.ranges(TOPIC))
-    commit(two.source, "app", 3, metadata)
+    commit(two.source, "app", 3, TOPIC, metadata=metadata)
     assert groups(two, "--apply") == 0
     assert committed(two.destination, "app") == 3
 
@@ -188,7 +178,7 @@ def test_groups_leaves_the_positions_of_another_mirror(
     (history,) = two.topic(TOPIC)
     history.plain(2, 2, 2)
     two.run(two.ranges(TOPIC))
-    commit(two.source, "other", 3, metadata)
+    commit(two.source, "other", 3, TOPIC, metadata=metadata)
     assert groups(two, "--apply") == 0
     assert re.search(r"offsets.*positions", capsys.readouterr().err)
     assert committed(two.destination, "other") < 0

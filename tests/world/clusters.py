@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.model.copy_options import CopySettings
@@ -20,7 +20,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
+from shoal_broker.clock import now_ms
 from shoal_broker.cluster import BrokerCluster
+from shoal_broker.coordination.group import CommittedOffset
 from tests.world.batches import Content
 from tests.world.contents import content_of
 from tests.world.control import Killed, Mortal, Watched
@@ -165,11 +167,10 @@ class TwoBrokers:
                 {TopicPartition(topic, partition): position}
             )
 
-    def taking_over(self, offset: int = 0, topic: str = "topic") -> TwoBrokers:
+    def taking_over(self, offset: int = 0, topic: str = "topic", partition: int = 0) -> TwoBrokers:
         """Let a consumer of the mirror's group commit an offset, and let the mirror begin there."""
-        consumed = {TopicPartition(topic, 0): Committed(offset, "")}
-        with Cluster(self.settings.source) as cluster:
-            assert commit_offsets(cluster, self.settings.group, consumed, MemberId()) == {}
+        kept = CommittedOffset(offset, -1, "", now_ms())
+        self.source.groups.commit(self.settings.group, {(topic, partition): kept})
         return self.with_settings(takes_over_offsets=True)
 
     def forget_pairs(self) -> None:

@@ -20,8 +20,6 @@ from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal_broker import Broker
-from shoal_broker.clock import now_ms
-from shoal_broker.coordination.group import CommittedOffset
 from shoal_broker.storage.log import Log
 from tests.world.batches import Content
 from tests.world.clusters import QUICK, TOPIC, TwoBrokers
@@ -163,8 +161,7 @@ class TaskWorld:
             partition.any_batch()
             partition.any_batch()
             offset = self.dice.choice([each.offset for each in partition.records])
-            consumed = {(TOPIC, partition.number): CommittedOffset(offset, -1, "", now_ms())}
-            self.source.nodes[0].groups.commit("mirror", consumed)
+            self.brokers.taking_over(offset, TOPIC, partition.number)
             partition.hide_before(offset)
 
     @classmethod
