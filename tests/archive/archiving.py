@@ -20,6 +20,7 @@ from shoal_broker.storage.log import Log
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of, content_of
+from tests.world.control import incidents_of, partitions_of
 from tests.world.driver import Driver, Following
 from tests.world.task import TaskResult
 from tests.world.waiting import wait_until
@@ -75,11 +76,7 @@ class Archiving:
     @property
     def fetched_bytes(self) -> int:
         """The bytes that tasks have fetched, by their reports."""
-        newest = {
-            part["since"]: part["bytes_in"]
-            for report in list(self.driver.reports)
-            for part in report["partitions"]
-        }
+        newest = {part["since"]: part["bytes_in"] for part in partitions_of(self.driver)}
         return sum(newest.values())
 
     @property
@@ -90,8 +87,7 @@ class Archiving:
     @property
     def is_begun(self) -> bool:
         """Whether a task has reported a position."""
-        parts = (part for report in list(self.driver.reports) for part in report["partitions"])
-        return any(part["source_offset"] is not None for part in parts)
+        return any(part["source_offset"] is not None for part in partitions_of(self.driver))
 
     def objects(self, partition: int = 0) -> PartitionObjects:
         topic_id = self.brokers.source.topics.topic("topic").topic_id
@@ -110,12 +106,7 @@ class Archiving:
         return self.objects(partition).end_offset
 
     def incidents(self) -> list[str]:
-        return [
-            each[0]
-            for report in self.driver.reports
-            for part in report["partitions"]
-            for each in part["incidents"]
-        ]
+        return [kind for kind, *_ in incidents_of(self.driver)]
 
     def to_the_end(self, number: int = 0) -> None:
         """Archive all that a partition of the source has, by one task."""

@@ -13,7 +13,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.protocol.apis import ApiKey
 from tests.world.clusters import TOPIC
-from tests.world.control import Mortal, Watched
+from tests.world.control import Mortal, Watched, partitions_of
 from tests.world.tasks import TaskWorld
 from tests.world.waiting import wait_until
 
@@ -216,11 +216,7 @@ def without_an_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
 
 def _leaves_out(control: Watched) -> bool:
     """Whether a task leaves partitions to the next one, since their topic was away."""
-    return any(
-        each["waiting_for"] and each["source_offset"] is None
-        for report in control.reports
-        for each in report["partitions"]
-    )
+    return any(each["waiting_for"] and each["source_offset"] is None for each in partitions_of(control))
 
 
 class _Steered(Mortal):

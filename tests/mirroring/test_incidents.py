@@ -19,27 +19,18 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.world import batches
 from tests.world.batches import Content, compacted
-from tests.world.clusters import TwoBrokers, die_after
+from tests.world.clusters import TwoBrokers, die_after, recreate
 from tests.world.contents import batches_of
-from tests.world.control import Killed, Mortal, Watched
+from tests.world.control import Killed, Mortal, Watched, incidents_of
 from tests.world.faults import answers, before_request, let_pass
 from tests.world.history import ABORT, NOW_MS, History
 from tests.world.logs import lose_tail
 from tests.world.waiting import wait_until
 
 
-def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:
-    return brokers.with_settings(continue_after=frozenset(kinds))
-
-
 def incidents(control: Watched) -> list[list[object]]:
     """Return kind, lost and whether the mirror went on, of each reported incident."""
-    return [
-        [kind, lost, continued]
-        for report in control.reports
-        for each in report["partitions"]
-        for kind, _, lost, continued in each["incidents"]
-    ]
+    return [[kind, lost, continued] for kind, _, lost, continued in incidents_of(control)]
 
 
 def run(brokers: TwoBrokers, *expected: list[object]) -> None:
@@ -71,12 +62,6 @@ def ours(brokers: TwoBrokers) -> list[Content]:
     return [each for each in brokers.copied() if each.value != b"value 0"]
 
 
-def recreate(broker: Broker) -> History:
-    broker.topics.delete(broker.topics.topic("topic"))
-    broker.create_topic("topic", 1)
-    return History(broker.log("topic"))
-
-
 # Foreign records
 
 
@@ -91,7 +76,7 @@ def test_mirror_continues_after_foreign_records(
     die_after(brokers, written)
     foreign(brokers.destination, count)
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
-    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
     run(brokers, ["foreign-records", 0, True])
     assert ours(brokers) == history.committed
     assert len(brokers.copied()) == len(history.committed) + count
@@ -112,7 +97,7 @@ def test_damaged_source_batch_after_foreign_records_is_reported_in_order(
     history.store(damaged)
     foreign(brokers.destination)
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
-    (stopped,) = going_on(brokers, IncidentKind.FOREIGN_RECORDS).start().result().stopped
+    (stopped,) = brokers.going_on(IncidentKind.FOREIGN_RECORDS).start().result().stopped
     assert (stopped.offset, "CORRUPT_MESSAGE" in stopped.reason) == (5, True)
     assert ours(brokers) == history.committed
 
@@ -126,7 +111,7 @@ def test_incident_whose_commit_has_an_unknown_outcome_is_counted_once(
     history.plain(1, 1)
     foreign(brokers.destination)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop=drop)
-    run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
+    run(brokers.going_on(IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
     assert ours(brokers) == history.committed
 
 
@@ -137,7 +122,7 @@ def test_incident_is_reported_even_if_the_task_dies_as_its_position_is_committed
     brokers.run()
     history.plain(1, 1)
     foreign(brokers.destination)
-    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="after")
     control = Mortal()
     with pytest.raises(Killed):
@@ -150,7 +135,7 @@ def test_incident_is_reported_even_if_the_task_dies_as_its_position_is_committed
 def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, history: History) -> None:
     brokers.run()
     history.plain(*[1] * 12)
-    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
     let_pass(brokers.destination, ApiKey.PRODUCE, 3)
     fourth = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.2)
     control = Watched()
@@ -182,7 +167,7 @@ def test_duplicate_of_a_dead_process_is_not_taken_for_the_next_records(
     log.store(memoryview(late))
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
     # The broker knows the writer by the double's sequence now: ours go on there.
-    run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
+    run(brokers.going_on(IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
     assert len(brokers.copied()) == 5
     run(brokers)
 
@@ -204,7 +189,7 @@ def test_own_records_deleted_among_foreign_ones_are_counted_by_their_sequences(
     committed = brokers.position()
     die_after(brokers, 2)
     foreign(brokers.destination, 2)
-    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
     die_after(brokers, 1)
     foreign(brokers.destination)
     brokers.commit(committed)  # the second task died before it could
@@ -225,7 +210,7 @@ def test_foreign_records_deleted_behind_the_position_are_passed_over(
     brokers.destination.log("topic").delete_records(3)
     history.plain(2)
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
-    run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
+    run(brokers.going_on(IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
     assert ours(brokers) == history.committed[1:]
 
 
@@ -252,7 +237,7 @@ def test_deleted_records_of_a_writer_that_no_broker_knows_stop_the_partition(
                 ApiKey.DESCRIBE_PRODUCERS, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=None
             )
     end = log.log_end_offset
-    (stopped,) = going_on(brokers, *IncidentKind).start().result().stopped
+    (stopped,) = brokers.going_on(*IncidentKind).start().result().stopped
     assert re.search(r"ends at offset 4\b.*neither.* shows what the mirror has written", stopped.reason)
     assert log.log_end_offset == end
 
@@ -274,7 +259,7 @@ def test_batch_that_is_always_answered_as_an_older_one_stops_the_partition(
         return response
 
     answers(brokers.destination, ApiKey.DESCRIBE_PRODUCERS, shows_less)
-    (stopped,) = going_on(brokers, *IncidentKind).start().result().stopped
+    (stopped,) = brokers.going_on(*IncidentKind).start().result().stopped
     assert all(each in stopped.reason for each in ("offset 1 of topic-0", "instead of 4", "second try"))
 
 
@@ -290,7 +275,7 @@ def test_copy_created_again_between_metadata_and_log_end_is_one_loss(
     brokers.run()
     before_request(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda: recreate(brokers.destination))
     if policy == "continue":
-        run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+        run(brokers.going_on(IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
         brokers.assert_exact(history)
     else:
         (stopped,) = brokers.start().result().stopped
@@ -309,7 +294,7 @@ def test_source_created_again_between_metadata_and_log_start_is_one_reset(
         ApiKey.LIST_OFFSETS,
         lambda: again.append(recreate(brokers.source).plain(1, base_timestamp=NOW_MS + 1)),
     )
-    run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
+    run(brokers.going_on(IncidentKind.SOURCE_RESET), ["source-reset", None, True])
     assert brokers.copied() == mirrored + again[0].committed
 
 
@@ -322,7 +307,7 @@ def test_lost_tail_deleted_at_the_source_is_counted(brokers: TwoBrokers, history
     lose_tail(brokers.destination, "topic", 3)
     history.log.delete_records(6)
     history.plain(2)
-    brokers = going_on(brokers, IncidentKind.DESTINATION_LOSS)
+    brokers = brokers.going_on(IncidentKind.DESTINATION_LOSS)
     run(brokers, ["destination-loss", 3, True])
     assert brokers.copied() == history.committed[:3] + history.committed[6:]
 
@@ -341,7 +326,7 @@ def test_tail_lost_during_a_run_is_found_by_the_next_batch_s_offset(
     brokers.run()
     history.plain(1, 1, 1)
     if policy == "continue":
-        brokers = going_on(brokers, IncidentKind.DESTINATION_LOSS)
+        brokers = brokers.going_on(IncidentKind.DESTINATION_LOSS)
     first = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.3)
     control = Watched()
     running = brokers.start(control=control)
@@ -368,8 +353,8 @@ def test_lost_tail_overwritten_by_others_is_found(brokers: TwoBrokers, history: 
     lose_tail(brokers.destination, "topic", 3)
     foreign(brokers.destination, count)
     history.plain(2)
-    stop(going_on(brokers, IncidentKind.FOREIGN_RECORDS), IncidentKind.DESTINATION_LOSS)
-    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS, IncidentKind.DESTINATION_LOSS)
+    stop(brokers.going_on(IncidentKind.FOREIGN_RECORDS), IncidentKind.DESTINATION_LOSS)
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS, IncidentKind.DESTINATION_LOSS)
     run(brokers, ["destination-loss", 0, True])
     assert ours(brokers) == history.committed
     run(brokers)
@@ -384,7 +369,7 @@ def test_recreated_topic_with_other_writers_is_filled_again(
     recreate(brokers.destination)
     foreign(brokers.destination, count)
     history.plain(1)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    run(brokers.going_on(IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
     assert ours(brokers) == history.committed
 
 
@@ -403,7 +388,7 @@ def test_mirror_goes_on_if_retention_deletes_the_last_of_its_records_after_a_los
     brokers.destination.log("topic").delete_records(1)
     history.plain(3)
     stop(brokers, IncidentKind.DESTINATION_LOSS)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    run(brokers.going_on(IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
     assert ours(brokers) == history.committed[1:]
     run(brokers)
 
@@ -417,7 +402,7 @@ def test_recreated_copy_receives_source_records_before_it_was_adopted(
     brokers.with_settings(adopt=True).run()
     history.log.delete_records(4)
     recreate(brokers.destination)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 4, True])
+    run(brokers.going_on(IncidentKind.DESTINATION_LOSS), ["destination-loss", 4, True])
     assert brokers.copied() == history.committed[4:]
 
 
@@ -434,7 +419,7 @@ def test_foreign_records_lost_before_the_mirror_s_are_counted(
         lose_tail(brokers.destination, "topic", left)
     else:
         recreate(brokers.destination)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 6 - left, True])
+    run(brokers.going_on(IncidentKind.DESTINATION_LOSS), ["destination-loss", 6 - left, True])
     assert ours(brokers) == history.committed
 
 
@@ -444,7 +429,7 @@ def test_losses_at_both_sides_are_counted_together(brokers: TwoBrokers, history:
     brokers.taking_over().run()
     recreate(brokers.destination)
     history.log.delete_records(2)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 6 + 2, True])
+    run(brokers.going_on(IncidentKind.DESTINATION_LOSS), ["destination-loss", 6 + 2, True])
     assert ours(brokers) == history.committed[2:]
 
 
@@ -456,7 +441,7 @@ def test_lost_tail_that_cannot_be_decoded_is_mirrored_again(brokers: TwoBrokers,
     history.plain(2)
     brokers.run()
     lose_tail(brokers.destination, "topic", 3)
-    run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+    run(brokers.going_on(IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
     brokers.assert_exact(history)
 
 
@@ -479,7 +464,7 @@ def test_dead_task_s_run_is_looked_up_after_deletion_and_compaction(
     history.log.store(memoryview(compacted(last, keep)))
     history.log.delete_records(start)
     history.plain(2)
-    run(going_on(brokers, *IncidentKind))
+    run(brokers.going_on(*IncidentKind))
     brokers.assert_exact(history)
 
 
@@ -496,7 +481,7 @@ def test_truncated_source_that_grew_again_is_found_by_its_epochs(
     history.next_offset = 3
     history.plain(5, leader_epoch=1)  # past the mirrored records: only the epochs show the loss
     stop(brokers, IncidentKind.SOURCE_RESET)
-    run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", 0, True])
+    run(brokers.going_on(IncidentKind.SOURCE_RESET), ["source-reset", 0, True])
     assert brokers.copied() == before + history.committed[6:]
     run(brokers)
 
@@ -516,7 +501,7 @@ def test_truncated_source_without_epochs_is_found_by_its_refusal(
     (stopped,) = brokers.start(ranges).result().stopped
     assert stopped.cause is IncidentKind.SOURCE_RESET
     control = Watched()
-    running = going_on(brokers, IncidentKind.SOURCE_RESET).start(ranges, control)
+    running = brokers.going_on(IncidentKind.SOURCE_RESET).start(ranges, control)
     wait_until(lambda: incidents(control) == [["source-reset", 0, True]])
     history.next_offset = 3
     history.plain(1, 2, 3)
@@ -534,7 +519,7 @@ def test_source_that_loses_a_tail_before_it_is_mirrored_ends_the_range(
     (stopped,) = brokers.start(planned).result().stopped
     assert stopped.cause is IncidentKind.SOURCE_RESET
     control = Watched()
-    assert going_on(brokers, IncidentKind.SOURCE_RESET).start(planned, control).result().complete
+    assert brokers.going_on(IncidentKind.SOURCE_RESET).start(planned, control).result().complete
     assert incidents(control) == [["source-reset", 3, True]]
     assert brokers.copied() == history.committed[:3]
 
@@ -549,7 +534,7 @@ def test_source_that_loses_a_mirrored_tail_has_lost_nothing(
     lose_tail(brokers.source, "topic", 3, election=election)
     planned = [CopyRange("topic", 0, "topic", 6, 6)]
     control = Watched()
-    assert going_on(brokers, IncidentKind.SOURCE_RESET).start(planned, control).result().complete
+    assert brokers.going_on(IncidentKind.SOURCE_RESET).start(planned, control).result().complete
     assert incidents(control) == [["source-reset", 0, True]]
     brokers.assert_exact(history)
 
@@ -563,7 +548,7 @@ def test_source_that_loses_more_than_the_unmirrored_tail_counts_only_that(
     lose_tail(brokers.source, "topic", 3, election=election)
     control = Watched()
     ranges = [CopyRange("topic", 0, "topic", 6, 9)]
-    assert going_on(brokers, IncidentKind.SOURCE_RESET).start(ranges, control).result().complete
+    assert brokers.going_on(IncidentKind.SOURCE_RESET).start(ranges, control).result().complete
     assert incidents(control) == [["source-reset", 0, True], ["source-reset", 3, True]]
 
 
@@ -582,7 +567,7 @@ def test_recreated_source_topic_that_repeats_a_batch_is_mirrored_whole(
     last[:8] = anew.next_offset.to_bytes(8)
     anew.store(last, shown=True)
     one.commit(position)
-    run(going_on(one, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
+    run(one.going_on(IncidentKind.SOURCE_RESET), ["source-reset", None, True])
     assert brokers.copied() == before + anew.committed
 
 
@@ -609,7 +594,7 @@ def test_policy_applies_to_its_own_kind(brokers: TwoBrokers, history: History) -
     history.plain(1, 1, 1)
     history.log.delete_records(5)
     others = set(IncidentKind) - {IncidentKind.SOURCE_RETENTION}
-    stop(going_on(brokers, *others), IncidentKind.SOURCE_RETENTION)
+    stop(brokers.going_on(*others), IncidentKind.SOURCE_RETENTION)
 
 
 def test_incident_of_a_task_without_driver_is_logged(
@@ -619,7 +604,7 @@ def test_incident_of_a_task_without_driver_is_logged(
     brokers.run()
     history.plain(1, 1, 1)
     history.log.delete_records(5)
-    assert going_on(brokers, IncidentKind.SOURCE_RETENTION).run().complete
+    assert brokers.going_on(IncidentKind.SOURCE_RETENTION).run().complete
     assert re.search(r"topic-0.*continued.*2", caplog.text)
 
 
@@ -630,7 +615,7 @@ def test_continued_position_is_committed_before_the_first_write(
     brokers.run()
     foreign(brokers.destination)
     history.plain(1, 1)
-    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
     die_after(brokers, 0)
     assert brokers.position().destination_offset == 4
     run(brokers)  # and is no incident any more
@@ -682,7 +667,7 @@ def test_at_least_once_with_deleted_position_has_an_incident(brokers: TwoBrokers
     history.plain(1, 1)
     history.log.delete_records(4)
     stop(brokers, IncidentKind.SOURCE_RETENTION)
-    run(going_on(brokers, IncidentKind.SOURCE_RETENTION), ["source-retention", 1, True])
+    run(brokers.going_on(IncidentKind.SOURCE_RETENTION), ["source-retention", 1, True])
 
 
 def test_exactly_once_after_at_least_once_finds_other_writers(brokers: TwoBrokers, history: History) -> None:

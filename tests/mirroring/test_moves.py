@@ -16,6 +16,7 @@ from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
 from tests.world.batches import batch
 from tests.world.clusters import TwoBrokers
+from tests.world.control import incidents_of, partitions_of
 from tests.world.driver import Driver, Following
 from tests.world.faults import Held
 from tests.world.history import NOW_MS, History
@@ -102,7 +103,7 @@ def test_position_not_committed_in_time_is_committed_by_the_next_task(
 
 def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     """Read by a coordinator that was paused then, and handled after newer ones: its sender is gone."""
-    driver.brokers = brokers = brokers.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RESET}))
+    driver.brokers = brokers = brokers.going_on(IncidentKind.SOURCE_RESET)
     driver.join_group()
     history.plain(2)
     task = started_and_copied(brokers, history, driver)
@@ -159,12 +160,7 @@ def test_incident_is_reported_if_the_task_ends_during_its_commit(
     task = driver.replace(task)
     wait_until(lambda: len(brokers.copied()) == 3)
     stop(driver, task)
-    (incident,) = [
-        incident
-        for report in driver.reports
-        for each in report["partitions"]
-        for incident in each["incidents"]
-    ]
+    (incident,) = incidents_of(driver)
     assert (incident[0], incident[2]) == ("source-retention", 3)
 
 
@@ -191,9 +187,7 @@ def test_idle_partition_stops_waiting_once_answered(
     history.plain(2)
     task = started_and_copied(brokers, history, driver)
     brokers.source.faults.add(ApiKey.FETCH, drop="before", times=1)
-    wait_until(
-        lambda: any(each["retries"] for report in list(driver.reports) for each in report["partitions"])
-    )
+    wait_until(lambda: any(each["retries"] for each in partitions_of(driver)))
     wait_until(lambda: driver.waits_for() is None)
     stop(driver, task)
 

@@ -16,11 +16,10 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.integration.shared_spark import shoal
-from tests.world import batches
-from tests.world.clusters import TwoBrokers
+from tests.world.clusters import TwoBrokers, recreate
 from tests.world.contents import content_of
 from tests.world.faults import refuses_offsets
-from tests.world.history import NOW_MS, History
+from tests.world.history import History
 from tests.world.logs import lose_tail
 from tests.world.waiting import wait_until
 
@@ -51,18 +50,6 @@ def mirror_once(two: TwoBrokers, topics: str, state: Path, *options: str) -> End
     return Ended(done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr)
 
 
-def fill(history: History, name: str, count: int) -> None:
-    """Add batches of one record each, in the log's present leader epoch."""
-    for number in range(count):
-        record = batches.batch(
-            [f"{name} {number}".encode()],
-            base_offset=history.next_offset,
-            base_timestamp=NOW_MS,
-            leader_epoch=history.log.leader_epoch,
-        )
-        history.store(record, shown=True)
-
-
 def values(broker: Broker, topic: str) -> list[str]:
     return [(each.value or b"").decode() for each in content_of(broker.log(topic))]
 
@@ -71,25 +58,17 @@ def numbered(name: str, count: int) -> list[str]:
     return [f"{name} {number}" for number in range(count)]
 
 
-def create_again(broker: Broker, topic: str) -> History:
-    """Delete a topic and create another one of its name. The group's offsets stay."""
-    broker.topics.delete(broker.topics.topic(topic))
-    broker.leaders.forget(topic)
-    broker.create_topic(topic, 1)
-    return History(broker.log(topic))
-
-
 # Another log behind the same number
 
 
 def test_other_records_up_to_the_same_offset_are_not_up_to_date(brokers: TwoBrokers, tmp_path: Path) -> None:
     for topic in ("cut", "anew", "same"):
         brokers.source.create_topic(topic, 1)
-        fill(History(brokers.source.log(topic)), "old", 10)
+        History(brokers.source.log(topic)).named("old", 10)
     assert mirror_once(brokers, "cut,anew,same", tmp_path).exit_code == 0
 
-    fill(History(lose_tail(brokers.source, "cut", 6)), "other", 4)
-    fill(create_again(brokers.source, "anew"), "new", 10)
+    History(lose_tail(brokers.source, "cut", 6)).named("other", 4)
+    recreate(brokers.source, "anew").named("new", 10)
 
     ended = mirror_once(brokers, "cut,anew,same", tmp_path)
     assert ended.exit_code == 1
@@ -110,7 +89,7 @@ def test_other_records_up_to_the_same_offset_are_not_up_to_date(brokers: TwoBrok
 
 def test_copy_whose_leader_did_not_answer_is_not_up_to_date(brokers: TwoBrokers, tmp_path: Path) -> None:
     brokers.source.create_topic("cut", 1)
-    fill(History(brokers.source.log("cut")), "old", 10)
+    History(brokers.source.log("cut")).named("old", 10)
     assert mirror_once(brokers, "cut", tmp_path).exit_code == 0
 
     lose_tail(brokers.destination, "cut", 6)
@@ -135,7 +114,7 @@ def change_while_it_runs(
     """Mirror the topics slow and quick, and change slow meanwhile; return how many of it were there then."""
     for topic in ("slow", "quick"):
         two.source.create_topic(topic, 1)
-        fill(History(two.source.log(topic)), long(topic), ALL)
+        History(two.source.log(topic)).named(long(topic), ALL)
     fault = two.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.1, topic="slow")
     with ThreadPoolExecutor(1) as thread:
         # A buffer of less than a hundred records: the rest is fetched later.
@@ -189,7 +168,7 @@ def test_source_topic_deleted_after_its_last_record_ends_the_run(brokers: TwoBro
     """Everything is copied, and only the position cannot be committed any more."""
     for topic in ("gone", "other"):
         brokers.source.create_topic(topic, 1)
-        fill(History(brokers.source.log(topic)), topic, SOME)
+        History(brokers.source.log(topic)).named(topic, SOME)
     fault = brokers.destination.faults.add(ApiKey.PRODUCE, times=1, delay_s=4, topic="gone")
     with ThreadPoolExecutor(1) as thread:
         ended = thread.submit(mirror_once, brokers, "gone,other", tmp_path)
@@ -210,10 +189,10 @@ def test_foreign_record_is_named_by_its_offset_with_the_option_of_a_shell(
 ) -> None:
     brokers.source.create_topic("orders", 1)
     history = History(brokers.source.log("orders"))
-    fill(history, "record", 5)
+    history.named("record", 5)
     assert mirror_once(brokers, "orders", tmp_path).exit_code == 0
-    fill(History(brokers.destination.log("orders")), "foreign", 1)
-    fill(history, "next", 1)
+    History(brokers.destination.log("orders")).named("foreign", 1)
+    history.named("next", 1)
 
     ended = mirror_once(brokers, "orders", tmp_path)
     stopped = ended.summary["stopped"]["orders-0"]
@@ -231,7 +210,7 @@ def test_deleted_copy_names_the_option_and_the_offsets_copied_again(
     brokers: TwoBrokers, tmp_path: Path
 ) -> None:
     brokers.source.create_topic("orders", 1)
-    fill(History(brokers.source.log("orders")), "record", 20)
+    History(brokers.source.log("orders")).named("record", 20)
     assert mirror_once(brokers, "orders", tmp_path).exit_code == 0
     delete(brokers.destination, "orders")
 
@@ -253,9 +232,9 @@ def test_destination_that_refuses_offsets_of_its_log_stops_the_partition(
 ) -> None:
     brokers.source.create_topic("cut", 1)
     history = History(brokers.source.log("cut"))
-    fill(history, "old", 5)
+    history.named("old", 5)
     assert mirror_once(brokers, "cut", tmp_path).exit_code == 0
-    fill(history, "new", 1)
+    history.named("new", 1)
     refuses_offsets(brokers.destination, times=1_000_000)
 
     ended = mirror_once(brokers, "cut", tmp_path)

@@ -11,7 +11,9 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
+from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
@@ -25,7 +27,7 @@ from shoal_broker.cluster import BrokerCluster
 from shoal_broker.coordination.group import CommittedOffset
 from tests.world.batches import Content
 from tests.world.contents import content_of
-from tests.world.control import Killed, Mortal, Watched
+from tests.world.control import Killed, Mortal
 from tests.world.faults import (
     let_pass,
 )
@@ -39,6 +41,7 @@ __all__ = [
     "TwoBrokers",
     "config_of",
     "die_after",
+    "recreate",
 ]
 
 #: The topic of most tests.
@@ -113,6 +116,10 @@ class TwoBrokers:
 
     def with_timing(self, **times: Any) -> TwoBrokers:
         return self.with_settings(timing=replace(self.settings.timing, **times))
+
+    def going_on(self, *kinds: IncidentKind) -> TwoBrokers:
+        """Continue behind incidents of these kinds."""
+        return self.with_settings(continue_after=frozenset(kinds))
 
     def read_uncommitted(self) -> TwoBrokers:
         return self.with_clients("source", isolation_level=IsolationLevel.READ_UNCOMMITTED)
@@ -194,11 +201,11 @@ class TwoBrokers:
             for number, log in enumerate(self.source.topics.topic(topic).logs)
         ]
 
-    def run(self, ranges: Sequence[CopyRange] | None = None, control: Watched | None = None) -> TaskResult:
+    def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> TaskResult:
         """Copy up to the current ends, as one task does."""
         return run_copy_task(self.ranges() if ranges is None else ranges, self.settings, control)
 
-    def start(self, ranges: Sequence[CopyRange] | None = None, control: Watched | None = None) -> RunningTask:
+    def start(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> RunningTask:
         wanted = self.ranges() if ranges is None else ranges
         return RunningTask(lambda: self.run(wanted, control))
 
@@ -210,6 +217,17 @@ def _dotted(config: Mapping[str, str]) -> dict[str, str]:
 def config_of(name: str, *brokers: Broker) -> ClientConfig:
     addresses = tuple(Address(broker.host, broker.port) for broker in brokers)
     return ClientConfig(name, addresses, request_timeout_ms=5_000)
+
+
+def recreate(broker: Broker, topic: str = "topic", *, with_offsets: bool = False) -> History:
+    """Delete a topic and create another of its name; Kafka deletes all groups' offsets in it, in the end."""
+    former = broker.topics.topic(topic)
+    broker.topics.delete(former)
+    broker.leaders.forget(topic)
+    if with_offsets:
+        broker.groups.forget_topic(topic)
+    broker.create_topic(topic, len(former.logs))
+    return History(broker.log(topic))
 
 
 def die_after(brokers: TwoBrokers, requests: int, **fault: Any) -> None:

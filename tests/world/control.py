@@ -6,19 +6,36 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
-from shoal.errors import PartitionStopped, ShoalError, Stopped
+from shoal.errors import ShoalError, Stopped
 from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.acknowledged import add_run
-from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned, TaskReport
 from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["CheckedGate", "Killed", "Mortal", "Watched"]
+__all__ = ["CheckedGate", "Killed", "Mortal", "Reporting", "Watched", "incidents_of", "partitions_of"]
+
+
+class Reporting(Protocol):
+    """A source of tasks' reports: the control of one, or a driver."""
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """All reports, as JSON objects."""
+
+
+def partitions_of(control: Reporting) -> list[dict[str, Any]]:
+    """Return the reports of all partitions, in their order."""
+    return [each for report in list(control.reports) for each in report["partitions"]]
+
+
+def incidents_of(control: Reporting) -> list[list[Any]]:
+    """Return the kind of each incident, the reason, the lost records, and whether the mirror continued."""
+    return [incident for each in partitions_of(control) for incident in each["incidents"]]
 
 
 class Killed(BaseException):
@@ -49,13 +66,11 @@ class Watched:
     generation is only one for the task.
 
     Attributes:
-        assignment: The ranges to copy, see :meth:`want`.
-        stopped: The partitions that stopped.
-        over: The partitions that the task has left, and whether each is done or stopped.
         is_dead: Whether the task was killed.
 
     """
 
+    assignment: Mapping[TopicPartition, Assigned] = MappingProxyType({})
     interruptions = 0
     generation = 0
     steering: TaskSteering = UNSTEERED
@@ -63,14 +78,11 @@ class Watched:
 
     def __init__(self, at_check: int | None = None, action: Callable[[], object] = lambda: None) -> None:
         """Act at a certain check of the lease."""
-        self.assignment: Mapping[TopicPartition, Assigned] = MappingProxyType({})
-        self.stopped: dict[TopicPartition, PartitionStopped] = {}
-        self.over: dict[TopicPartition, bool] = {}
         self.reports: list[dict[str, Any]] = []
         self.waits: list[float] = []
         self.is_dead = False
         self._checks_left, self._action = at_check, action
-        self._new: Sequence[Assigned] = []
+        self.stop_requested = False
         self._stopping = threading.Event()
         self._member = MemberId()
         self._begin: Callable[[], MemberId] | None = None
@@ -79,12 +91,6 @@ class Watched:
         self._gates: list[Gate] = []
 
     # Of the test
-
-    def want(self, ranges: Sequence[CopyRange]) -> None:
-        """Have ranges copied, and end the task when it has left all of them."""
-        self.assignment = {each.source: Assigned(number, each) for number, each in enumerate(ranges, 1)}
-        self._new = [*self.assignment.values()]
-        self.stopped, self.over = {}, {}
 
     def hold_group(self, begin: Callable[[], MemberId], now: MemberId | None = None) -> None:
         """Commit as a member whose generations ``begin`` begins; without ``now``, one begins now."""
@@ -99,19 +105,14 @@ class Watched:
             gate[0] = 0
 
     def request_stop(self) -> None:
+        self.stop_requested = True
         self._stopping.set()
 
     # Of the task
 
-    @property
-    def stop_requested(self) -> bool:
-        return self._stopping.is_set() or (
-            bool(self.assignment) and self.over.keys() >= self.assignment.keys()
-        )
-
     def take_new(self) -> Sequence[Assigned]:
-        new, self._new = self._new, []
-        return new
+        """Return nothing: the document does not change."""
+        return []
 
     def on_document(self, call: Callable[[], object]) -> None:
         """Call this once: the document does not change."""
@@ -156,8 +157,6 @@ class Watched:
 
     def report(self, report: TaskReport) -> None:
         self.reports.append(report.to_json_object())
-        self.stopped |= {each.partition: each.stopped for each in report.partitions if each.stopped}
-        self.over |= {each: left.is_done or each in self.stopped for each, left in report.leaves.items()}
 
     def wait(self, seconds: float) -> None:
         if seconds:
@@ -169,13 +168,8 @@ class Watched:
     @property
     def newest(self) -> list[dict[str, Any]]:
         """The newest report of each partition, which has all counts since the task took it."""
-        return list(
-            {(each["topic"], each["partition"], each["since"]): each for each in self._reported}.values()
-        )
-
-    @property
-    def _reported(self) -> list[dict[str, Any]]:
-        return [each for report in self.reports for each in report["partitions"]]
+        reports = partitions_of(self)
+        return list({(each["topic"], each["partition"], each["since"]): each for each in reports}.values())
 
     def total(self, count: str) -> int:
         return sum(each[count] for each in self.newest)
@@ -189,14 +183,14 @@ class Watched:
     def runs(self) -> list[list[int]]:
         """The runs of the one partition, from any number of reports."""
         found: list[list[int]] = []
-        for each in self._reported:
+        for each in partitions_of(self):
             for run in each["runs"]:
                 add_run(found, *run)
         return found
 
     @property
     def waited_for(self) -> set[str]:
-        return {each["waiting_for"] for each in self._reported if each["waiting_for"]}
+        return {each["waiting_for"] for each in partitions_of(self) if each["waiting_for"]}
 
 
 class Mortal(Watched):

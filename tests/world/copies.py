@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shoal.client.config import IsolationLevel
 from shoal.mirroring.model.incidents import Delivery
 from shoal.mirroring.model.position import MirrorPosition
+from tests.world.control import Reporting, partitions_of
 
 from .batches import Content
 from .clusters import TOPIC
@@ -16,7 +17,7 @@ from .contents import places_in
 from .history import Written
 from .judge import Judge, Loss
 from .maps import pieces_of, wrong_translations
-from .reports import Outcome, Reporting, partitions_of
+from .reports import Outcome
 from .source import SourcePartition
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from shoal.mirroring.task.task import follow_documents
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
-from tests.world.control import CheckedGate, Killed
+from tests.world.control import CheckedGate, Killed, partitions_of
 from tests.world.fencing import Fencing
 from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until
@@ -191,7 +191,7 @@ class Driver(TaskServer):
 
     def waits_for(self) -> str | None:
         """The reason for which the last reported partition waits."""
-        told = [each["waiting_for"] for report in list(self.reports) for each in report["partitions"]]
+        told = [each["waiting_for"] for each in partitions_of(self)]
         return told[-1] if told else None
 
     def want(self, *numbers: int, end: int = OPEN_END, weights: Iterable[int] = ()) -> None:

@@ -18,7 +18,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import BatchHeader, Decision, RecordBatch
 from tests.world.batches import Content
 from tests.world.contents import batches_of, content_of_batch
-from tests.world.control import Watched
+from tests.world.control import Watched, partitions_of
 from tests.world.copies import check_copies, check_places
 from tests.world.driver import Driver
 from tests.world.waiting import wait_until
@@ -193,10 +193,7 @@ def _wrong_numbers(world: TaskWorld, control: Watched | _Since, before: Sequence
         yield f"a worker paused {control.waits}"
     for each in before:
         reports = [
-            report
-            for all_ in control.reports
-            for report in all_["partitions"]
-            if report["partition"] == each.partition.number
+            report for report in partitions_of(control) if report["partition"] == each.partition.number
         ]
         for what, (reported, right) in _compared(world, each, reports).items():
             if reported != right:

@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import PartitionStopped
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.records import Decision
+from tests.world.control import Reporting, partitions_of
 from tests.world.task import TaskResult
 
 from .judge import Loss
@@ -18,7 +19,7 @@ from .judge import Loss
 if TYPE_CHECKING:
     from .tasks import TaskWorld
 
-__all__ = ["Outcome", "Reporting", "check_reports", "outcome_of", "partitions_of"]
+__all__ = ["Outcome", "check_reports", "outcome_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,6 @@ class Outcome:
     stopped: dict[int, str] = field(default_factory=dict)
     stopped_at: dict[int, int] = field(default_factory=dict)
     was_killed: bool = False
-
-
-class Reporting(Protocol):
-    """A source of tasks' reports: the control of one, or a driver."""
-
-    @property
-    def reports(self) -> list[dict[str, Any]]:
-        """All reports, as JSON objects."""
-
-
-def partitions_of(control: Reporting) -> list[dict[str, Any]]:
-    """Return the reports of all partitions, in their order."""
-    return [each for report in control.reports for each in report["partitions"]]
 
 
 def check_reports(world: TaskWorld, control: Reporting) -> None:

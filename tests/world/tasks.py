@@ -24,11 +24,11 @@ from shoal_broker.storage.log import Log
 from tests.world.batches import Content
 from tests.world.clusters import QUICK, TOPIC, TwoBrokers
 from tests.world.contents import content_of
-from tests.world.control import Killed, Watched
+from tests.world.control import Killed, Reporting, Watched, partitions_of
 from tests.world.driver import Driver, Following
 from tests.world.faults import list_by_name
 from tests.world.logs import begin_at
-from tests.world.reports import Outcome, Reporting, check_reports, outcome_of, partitions_of
+from tests.world.reports import Outcome, check_reports, outcome_of
 from tests.world.requests import RequestsInFlight, counted
 from tests.world.task import RunningTask
 from tests.world.waiting import wait_until

@@ -27,6 +27,7 @@ from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
 from tests.world.clusters import TwoBrokers
+from tests.world.control import partitions_of
 from tests.world.driver import Events, TaskServer
 from tests.world.faults import leads_elsewhere
 from tests.world.history import History
@@ -716,11 +717,7 @@ def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: T
     leads_elsewhere(brokers.source, "topic", 0)
     with driver.connect() as control:
         running = brokers.start(control=control)
-        wait_until(
-            lambda: any(
-                each["waiting_for"] for report in list(driver.reports) for each in report["partitions"]
-            )
-        )
+        wait_until(lambda: any(each["waiting_for"] for each in partitions_of(driver)))
         driver.server.close()
         started = time.process_time()
         with pytest.raises(Stopped):

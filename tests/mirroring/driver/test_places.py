@@ -111,7 +111,7 @@ def test_recreated_topic_is_mirrored_from_its_beginning(
     brokers: TwoBrokers, stack: ExitStack, both: bool
 ) -> None:
     """Kafka deletes committed offsets with a topic; the old position does not apply to the new topic."""
-    reset_is_gone_on_from = brokers.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RESET}))
+    reset_is_gone_on_from = brokers.going_on(IncidentKind.SOURCE_RESET)
     (history, _) = brokers.topic("topic", 2)
     history.plain(3, 3)
     brokers.run()

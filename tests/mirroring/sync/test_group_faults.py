@@ -19,13 +19,13 @@ from shoal.mirroring.sync.commit import commit_translations
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from shoal_broker import Broker
 from shoal_broker.clock import now_ms
 from shoal_broker.coordination.group import CommittedOffset
 from tests.group_member import GroupMember
 from tests.mirroring.sync.conftest import Groups, row_of
 from tests.mirroring.sync.test_groups import mixed, open_transaction
 from tests.world import batches
+from tests.world.clusters import recreate
 from tests.world.control import Killed
 from tests.world.faults import answers, lists_no_groups
 from tests.world.history import History
@@ -51,14 +51,6 @@ def die() -> None:
 
 def nothing() -> None:
     """Let nothing happen."""
-
-
-def recreate(broker: Broker, topic: str = "topic") -> None:
-    """Delete a topic with its offsets, and create it again."""
-    broker.topics.delete(broker.topics.topic(topic))
-    broker.groups.forget_topic(topic)
-    broker.leaders.forget(topic)
-    broker.create_topic(topic)
 
 
 def proved(groups: Groups, report: GroupsReport) -> bool | None:
@@ -299,10 +291,10 @@ def test_reverse_restores_an_offset_that_expired_at_the_source(groups: Groups, o
 
 
 def test_round_of_a_source_topic_that_was_created_again_goes_on_behind_the_former(groups: Groups) -> None:
-    groups.two = groups.two.with_settings(continue_after=frozenset({IncidentKind.SOURCE_RESET}))
+    groups.two = groups.two.going_on(IncidentKind.SOURCE_RESET)
     mixed(groups)
     copied = len(groups.two.copied())
-    recreate(groups.two.source)
+    recreate(groups.two.source, with_offsets=True)
     history = History(groups.two.source.log("topic"), groups.two.topic("clock")[0].base_timestamp + 60_000)
     history.plain(3, 4)
     groups.commit("source", "g", 2)
@@ -315,12 +307,12 @@ def test_round_of_a_source_topic_that_was_created_again_goes_on_behind_the_forme
 
 
 def test_round_of_a_destination_topic_that_was_created_again_waits_for_the_mirror(groups: Groups) -> None:
-    groups.two = groups.two.with_settings(continue_after=frozenset({IncidentKind.DESTINATION_LOSS}))
+    groups.two = groups.two.going_on(IncidentKind.DESTINATION_LOSS)
     mixed(groups)
     groups.commit("source", "g", 4)
     sync = groups.sync()
     assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
-    recreate(groups.two.destination)
+    recreate(groups.two.destination, with_offsets=True)
     assert row_of(sync.round(groups.topics, apply=True)).action is Action.NO_POSITION
     assert groups.committed("destination", "g") is None
     log = groups.two.source.log("topic")
@@ -379,7 +371,7 @@ def test_round_of_a_settled_group_sees_each_change(groups: Groups) -> None:
 
 
 def test_round_of_a_settled_group_sees_an_incident_of_its_copy(groups: Groups) -> None:
-    groups.two = groups.two.with_settings(continue_after=frozenset({IncidentKind.FOREIGN_RECORDS}))
+    groups.two = groups.two.going_on(IncidentKind.FOREIGN_RECORDS)
     mixed(groups)
     end = groups.two.source.log("topic").log_end_offset
     groups.commit("source", "g", end)

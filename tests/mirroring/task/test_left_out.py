@@ -11,7 +11,7 @@ from tests.world import batches
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
-from tests.world.control import Watched
+from tests.world.control import Watched, incidents_of
 from tests.world.history import History
 
 DECODED = Rebatch(16_384, Codec.GZIP, everything=True)
@@ -41,9 +41,7 @@ def keyed(history: History, *keys: bytes | None) -> None:
 def lost(control: Watched) -> list[tuple[str, int]]:
     return [
         (reason, count)
-        for report in control.reports
-        for each in report["partitions"]
-        for kind, reason, count, continued in each["incidents"]
+        for kind, reason, count, continued in incidents_of(control)
         if kind == IncidentKind.SEND_FAILURE.value and continued
     ]
 

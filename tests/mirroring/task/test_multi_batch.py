@@ -96,7 +96,7 @@ def test_partitions_share_a_request_and_do_not_wait_for_a_large_one(
 def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
     brokers: TwoBrokers, sent: Sent
 ) -> None:
-    brokers = brokers.with_settings(continue_after=frozenset({IncidentKind.FOREIGN_RECORDS}))
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
     histories = {name: brokers.topic(name)[0] for name in ("plain", "foreign")}
     for history in histories.values():
         history.plain(1)

@@ -22,7 +22,7 @@ from shoal_broker.apis import APIS
 from tests.native_path import SENDERS, send_by
 from tests.sent_requests import SentRequests
 from tests.world.clusters import TwoBrokers, die_after
-from tests.world.control import Watched
+from tests.world.control import Watched, partitions_of
 from tests.world.faults import answers, leads_elsewhere, let_pass
 from tests.world.history import ABORT, COMMIT, NOW_MS, History
 from tests.world.waiting import wait_until
@@ -380,7 +380,7 @@ def test_failing_commits_are_named_while_records_are_copied(brokers: TwoBrokers,
     control = Watched()
     often = brokers.with_timing(commit_interval_s=0.0).with_settings(fetch_buffer_bytes=SMALL_BUFFER)
     assert often.start(control=control).result().complete
-    reported = [each for report in control.reports for each in report["partitions"]]
+    reported = partitions_of(control)
     sentences = {each["commit_waits_for"] for each in reported}
     assert any("error -1 UNKNOWN_SERVER_ERROR" in each for each in sentences if each)
     assert reported[-1]["commit_waits_for"] is None

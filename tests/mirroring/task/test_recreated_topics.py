@@ -12,11 +12,11 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
-from tests.world import batches
+from tests.world import clusters
 from tests.world.clusters import TwoBrokers
-from tests.world.control import Watched
+from tests.world.control import Watched, incidents_of
 from tests.world.faults import Held, let_pass, list_by_name
-from tests.world.history import NOW_MS, History
+from tests.world.history import History
 from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until
 
@@ -36,28 +36,9 @@ def two(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
         yield started.with_settings(fetch_buffer_bytes=65_536 + 300).with_timing(recreated_after_s=PAUSE_S)
 
 
-def going_on(brokers: TwoBrokers, *kinds: IncidentKind) -> TwoBrokers:
-    return brokers.with_settings(continue_after=frozenset(kinds))
-
-
-def fill(history: History, name: bytes, count: int) -> None:
-    for _ in range(count):
-        number = history.next_offset
-        history.store(
-            batches.batch([b"%s %d" % (name, number)], base_offset=number, base_timestamp=NOW_MS), shown=True
-        )
-
-
 def recreate(broker: Broker, count: int = 0) -> History:
     """Delete the topic, create another one of its name, and put so many records into it."""
-    topics = broker.topics
-    topics.delete(topics.topic("topic"))
-    broker.groups.forget_topic("topic")
-    broker.leaders.forget("topic")
-    broker.create_topic("topic", 1)
-    history = History(broker.log("topic"))
-    fill(history, b"new", count)
-    return history
+    return clusters.recreate(broker, with_offsets=True).named("new", count)
 
 
 def values(brokers: TwoBrokers) -> list[bytes]:
@@ -80,12 +61,7 @@ def kinds(control: Watched) -> list[str]:
 
 
 def losses(control: Watched) -> list[tuple[str, int | None]]:
-    return [
-        (incident[0], incident[2])
-        for report in control.reports
-        for each in report["partitions"]
-        for incident in each["incidents"]
-    ]
+    return [(kind, lost) for kind, _, lost, _ in incidents_of(control)]
 
 
 # The source, while a produce takes its time
@@ -93,7 +69,7 @@ def losses(control: Watched) -> list[tuple[str, int | None]]:
 
 def recreated_during_a_produce(brokers: TwoBrokers, count: int, control: Watched) -> TaskResult:
     """Copy 40 records; exchange the source topic before the sixth request is answered."""
-    fill(brokers.topic()[0], b"old", 40)
+    brokers.topic()[0].named("old", 40)
     let_pass(brokers.destination, ApiKey.PRODUCE, 5)
     slow = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=3 * PAUSE_S)
     running = brokers.start(control=control)
@@ -120,7 +96,7 @@ def test_recreated_source_topic_is_copied_as_a_whole_behind_the_former_one(
     two: TwoBrokers, count: int
 ) -> None:
     control = Watched()
-    brokers = going_on(two, IncidentKind.SOURCE_RESET)
+    brokers = two.going_on(IncidentKind.SOURCE_RESET)
     result = recreated_during_a_produce(brokers, count, control)
     assert (result.complete, result.stopped) == (True, ())
     former, new = split_values(two)
@@ -161,7 +137,7 @@ class Paused(Watched):
 @pytest.mark.parametrize("turn", [2, 3, 4, 5, 9])
 def test_source_topic_recreated_while_the_task_pauses_stops_the_partition(two: TwoBrokers, turn: int) -> None:
     control = Paused(turn)
-    fill(two.topic()[0], b"old", 40)
+    two.topic()[0].named("old", 40)
     running = two.start(control=control)
     assert control.pauses.wait(10)
     recreate(two.source, 60)
@@ -179,13 +155,13 @@ def test_source_topic_recreated_while_the_task_pauses_stops_the_partition(two: T
 def recreated_while_nothing_comes(brokers: TwoBrokers, control: Watched) -> RunningTask:
     """Copy five records; exchange the destination topic; let five more come."""
     (history,) = brokers.topic()
-    fill(history, b"old", 5)
+    history.named("old", 5)
     running = brokers.start(OPEN, control)
     wait_until(lambda: len(values(brokers)) == 5)
     recreate(brokers.destination)
     noticed_from = time.monotonic() + 1.5 * PAUSE_S
     wait_until(lambda: time.monotonic() > noticed_from)
-    fill(history, b"old", 5)
+    history.named("old", 5)
     return running
 
 
@@ -200,7 +176,7 @@ def test_recreated_destination_topic_stops_the_partition_and_stays_empty(two: Tw
 
 def test_recreated_destination_topic_is_filled_again_if_allowed(two: TwoBrokers) -> None:
     control = Watched()
-    running = recreated_while_nothing_comes(going_on(two, IncidentKind.DESTINATION_LOSS), control)
+    running = recreated_while_nothing_comes(two.going_on(IncidentKind.DESTINATION_LOSS), control)
     wait_until(lambda: len(values(two)) >= 10)
     control.request_stop()
     assert running.result().stopped == ()
@@ -210,9 +186,9 @@ def test_recreated_destination_topic_is_filled_again_if_allowed(two: TwoBrokers)
 
 def test_request_in_flight_is_not_appended_to_a_recreated_destination_topic() -> None:
     with TwoBrokers.started() as brokers:
-        fill(brokers.topic()[0], b"old", 5)
+        brokers.topic()[0].named("old", 5)
         held = Held(brokers.destination, ApiKey.PRODUCE)
-        running = going_on(brokers, IncidentKind.DESTINATION_LOSS).start()
+        running = brokers.going_on(IncidentKind.DESTINATION_LOSS).start()
         held.wait_for_one()
         recreate(brokers.destination)
         held.release()
@@ -231,10 +207,10 @@ def landing_in_a_recreated_destination_topic(
     brokers: TwoBrokers, history: History, control: Watched
 ) -> RunningTask:
     """Copy five records; exchange the destination topic while a request has the sixth."""
-    fill(history, b"old", 5)
+    history.named("old", 5)
     brokers.run()
     held = Held(brokers.destination, ApiKey.PRODUCE)
-    fill(history, b"old", 1)
+    history.named("old", 1)
     running = brokers.start(OPEN, control)
     held.wait_for_one()
     recreate(brokers.destination)
@@ -256,9 +232,9 @@ def test_records_before_a_request_that_lands_in_a_recreated_destination_topic_ar
     by_name: TwoBrokers, history: History
 ) -> None:
     control = Watched()
-    going = going_on(by_name, IncidentKind.DESTINATION_LOSS)
+    going = by_name.going_on(IncidentKind.DESTINATION_LOSS)
     running = landing_in_a_recreated_destination_topic(going, history, control)
-    fill(history, b"old", 4)
+    history.named("old", 4)
     wait_until(lambda: not running.is_running or len(values(going)) == 5)
     control.request_stop()
     assert running.result().stopped == ()

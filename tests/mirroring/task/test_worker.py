@@ -16,7 +16,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.world.clusters import TwoBrokers
-from tests.world.control import Watched
+from tests.world.control import Watched, partitions_of
 from tests.world.faults import Held, second_node
 from tests.world.history import History
 from tests.world.task import RunningTask
@@ -86,12 +86,7 @@ def test_stalled_destination_leader_delays_only_its_own_partitions(brokers: TwoB
 
 
 def _last_word_of(control: Watched, partition: int) -> str | None:
-    words = [
-        each["waiting_for"]
-        for report in list(control.reports)
-        for each in report["partitions"]
-        if each["partition"] == partition
-    ]
+    words = [each["waiting_for"] for each in partitions_of(control) if each["partition"] == partition]
     return words[-1] if words else None
 
 

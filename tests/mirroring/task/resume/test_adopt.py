@@ -20,7 +20,7 @@ from tests.world import batches
 from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
-from tests.world.control import Killed, Mortal, Watched
+from tests.world.control import Killed, Mortal, Watched, incidents_of
 from tests.world.faults import Held, answers
 from tests.world.history import ABORT, COMMIT, NOW_MS, History
 from tests.world.task import TaskResult
@@ -115,8 +115,7 @@ def test_copy_that_began_later_is_an_incident_with_its_missing_records(
     recut(adopting, history.committed[6:14], 3)
     control = Watched()
     assert adopting.with_settings(continue_after=LATER).start(control=control).result().complete
-    reported = (each for report in control.reports for each in report["partitions"])
-    (incident,) = [incident for each in reported for incident in each["incidents"]]
+    (incident,) = incidents_of(control)
     assert (incident[0], incident[2:]) == ("source-retention", [6, True])
 
 

@@ -13,8 +13,8 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.world.clusters import TwoBrokers
-from tests.world.control import Watched
+from tests.world.clusters import TwoBrokers, recreate
+from tests.world.control import Watched, incidents_of
 from tests.world.faults import answers
 from tests.world.history import History
 
@@ -24,15 +24,7 @@ GOES_ON = frozenset({IncidentKind.SOURCE_RESET})
 
 def create_source_again(brokers: TwoBrokers) -> History:
     """Delete the source topic and create it again, empty; Kafka deletes its positions with it."""
-    brokers.source.topics.delete(brokers.source.topics.topic("topic"))
-    brokers.forget_pairs()
-    brokers.source.create_topic("topic", 1)
-    return History(brokers.source.log("topic"))
-
-
-def incidents_of(control: Watched) -> list[Any]:
-    partitions = [each for report in control.reports for each in report["partitions"]]
-    return [incident for each in partitions for incident in each["incidents"]]
+    return recreate(brokers.source, with_offsets=True)
 
 
 @pytest.mark.parametrize("policy", [frozenset(), GOES_ON])

@@ -305,7 +305,7 @@ def test_task_behind_foreign_records_recognizes_its_own_requests(
     acknowledged: int,
     at_check: int,
 ) -> None:
-    brokers = brokers.with_settings(continue_after=frozenset({IncidentKind.FOREIGN_RECORDS}))
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
     history.base_timestamp = timestamp
     history.plain(1, 2, 1)
     left_behind = crash(brokers, requests, acknowledged)

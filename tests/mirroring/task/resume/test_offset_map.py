@@ -12,7 +12,7 @@ from tests.mirroring.task.resume.test_adopt import varied
 from tests.mirroring.test_incidents import foreign
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
-from tests.world.control import Watched
+from tests.world.control import Watched, incidents_of
 from tests.world.history import ABORT, COMMIT, History
 from tests.world.logs import lose_tail
 
@@ -76,8 +76,7 @@ def test_lost_tail_with_other_writers_is_copied_again(
     assert [each.cause for each in stopped] == [IncidentKind.DESTINATION_LOSS]
     control = Watched()
     assert brokers.start(control=control).result().complete
-    reports = [each for report in control.reports for each in report["partitions"]]
-    reasons = [incident[1] for each in reports for incident in each["incidents"]]
+    reasons = [reason for _, reason, *_ in incidents_of(control)]
     assert [f"copies source offsets {again_from} to 14 again" in each for each in reasons] == [True]
     assert brokers.destination.log("topic").log_end_offset == 11
     assert brokers.copied() == copied
