@@ -15,7 +15,7 @@ from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
-from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
@@ -28,21 +28,12 @@ from shoal_broker.coordination.group import CommittedOffset
 from tests.world.batches import Content
 from tests.world.contents import content_of
 from tests.world.control import Killed, Mortal
-from tests.world.faults import (
-    let_pass,
-)
+from tests.world.faults import let_pass
 from tests.world.history import History
 from tests.world.judge import Judge
 from tests.world.task import RunningTask, TaskResult, run_copy_task
 
-__all__ = [
-    "QUICK",
-    "TOPIC",
-    "TwoBrokers",
-    "config_of",
-    "die_after",
-    "recreate",
-]
+__all__ = ["QUICK", "TOPIC", "TwoBrokers", "config_of", "die_after", "recreate"]
 
 #: The topic of most tests.
 TOPIC = "topic"
@@ -200,6 +191,10 @@ class TwoBrokers:
             for topic in topics or ("topic",)
             for number, log in enumerate(self.source.topics.topic(topic).logs)
         ]
+
+    def open_ranges(self, *topics: str) -> list[CopyRange]:
+        """Return the same ranges without ends."""
+        return [each._replace(end_offset=OPEN_END) for each in self.ranges(*topics)]
 
     def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> TaskResult:
         """Copy up to the current ends, as one task does."""

@@ -13,12 +13,7 @@ from shoal_broker.storage.log import Log
 from tests.world import batches
 from tests.world.batches import Content
 
-__all__ = [
-    "batches_of",
-    "content_of",
-    "content_of_batch",
-    "places_in",
-]
+__all__ = ["batches_of", "content_of", "content_of_batch", "places_in"]
 
 
 def content_of_batch(batch: bytes | bytearray | memoryview) -> list[tuple[int, Content]]:

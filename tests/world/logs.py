@@ -6,13 +6,7 @@ from shoal_broker import Broker
 from shoal_broker.storage.log import Log
 from tests.world.contents import batches_of
 
-__all__ = [
-    "Lagging",
-    "begin_at",
-    "lagging",
-    "lose_tail",
-    "may_compact",
-]
+__all__ = ["Lagging", "begin_at", "lagging", "lose_tail", "may_compact"]
 
 
 def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0, *, election: bool = True) -> Log:

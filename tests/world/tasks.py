@@ -18,7 +18,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
-from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.ranges import CopyRange
 from shoal_broker import Broker
 from shoal_broker.storage.log import Log
 from tests.world.batches import Content
@@ -307,7 +307,7 @@ class TaskWorld:
 
     def open_ranges(self) -> list[CopyRange]:
         """Return ranges without ends."""
-        return [each._replace(end_offset=OPEN_END) for each in self.closed_ranges()]
+        return self.brokers.open_ranges(TOPIC)
 
     def start(self, control: Watched, ranges: Sequence[CopyRange] | None = None) -> RunningTask:
         """

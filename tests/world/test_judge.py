@@ -1,19 +1,21 @@
-"""The judge finds each record that is lost and not reported, also after incidents and documented limits."""
+"""The judge finds each record that is lost, doubled, reordered, altered or misplaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import pytest
 
-from tests.world.batches import Content
-from tests.world.logs import lose_tail
-
-from .clusters import TOPIC
+from .batches import Content
+from .clusters import TOPIC, TwoBrokers
+from .control import Watched
+from .copies import check_copies, check_places
+from .history import History, Written
 from .judge import Judge, Loss
-from .source import Written
+from .logs import lose_tail
 from .tasks import Setup, TaskWorld
+from .verifying import cut, lay_out
 
 WRITTEN = [Written(offset, Content(offset, None, b"value", ())) for offset in range(6)]
 
@@ -35,7 +37,84 @@ def test_source_that_lost_a_marker_is_readable_once_its_transactions_have_ended(
     assert world.closed_ranges()[0].end_offset == marker + 1
 
 
+# Copies that are wrong in one way
+
+Copy = list[Content]
+
+WRONG: dict[str, tuple[Callable[[Copy], Copy], str]] = {
+    "lost": (lambda copy: [*copy[:2], *copy[3:]], "missing"),
+    "lost at the end": (lambda copy: copy[:-1], "missing"),
+    "doubled": (lambda copy: [*copy[:3], *copy[2:]], "there twice"),
+    "reordered": (lambda copy: [*copy[:2], copy[3], copy[2], *copy[4:]], "out of order"),
+    "altered": (lambda copy: [*copy[:2], copy[2]._replace(value=b"other"), *copy[3:]], "none that a reader"),
+    "of another partition": (lambda copy: [*copy, Content(9, None, b"there", ())], "none that a reader"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_copy_that_is_wrong_in_one_way_is_found(wrong: str) -> None:
+    change, sentence = WRONG[wrong]
+    copy = [each.content for each in WRITTEN]
+    judge = Judge()
+    assert judge.compare(copy, WRITTEN, due=lambda record: True).problems == []
+    (problem,) = judge.compare(change(copy), WRITTEN, due=lambda record: True).problems
+    assert sentence in problem
+
+
+@pytest.mark.parametrize("wrong", ["lost", "lost at the end", "doubled", "altered"])
+def test_copy_of_equal_records_that_is_wrong_in_one_way_is_found(wrong: str) -> None:
+    written = [Written(offset, Content(0, None, b"value", ())) for offset in range(6)]
+    copy = WRONG[wrong][0]([each.content for each in written])
+    assert Judge(are_same=True).compare(copy, written, due=lambda record: True).problems != []
+
+
+def test_record_of_an_aborted_transaction_is_wrong_unless_all_are_read() -> None:
+    written = [*WRITTEN, Written(6, Content(6, None, b"aborted", ()), is_shown=False)]
+    copy = [each.content for each in written]
+    assert Judge().compare(copy, written, due=lambda record: True).problems != []
+    assert Judge(reads_committed=False).compare(copy, written, due=lambda record: True).problems == []
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_copy_in_a_log_is_found_by_both_worlds(
+    brokers: TwoBrokers, history: History, world: TaskWorld, wrong: str
+) -> None:
+    history.plain(2, 4)
+    brokers.run()
+    brokers.assert_exact(history)
+    lay_out(brokers, cut(WRONG[wrong][0](history.committed)))
+    with pytest.raises(AssertionError, match=WRONG[wrong][1]):
+        brokers.assert_exact(history)
+
+    partition = world.partitions[0]
+    while len(partition.committed) < 6:
+        partition.small_batches(1)
+    ends = [partition.next_offset]
+    outcome = world.run()
+    check_copies(world, outcome, ends)
+    assert world.problems == []
+    lay_out(world.brokers, cut(WRONG[wrong][0](partition.committed)))
+    check_copies(world, outcome, ends)
+    assert any(WRONG[wrong][1] in each for each in world.problems), world.problems
+
+
+def test_copy_in_another_place_than_its_position_says_is_found(world: TaskWorld) -> None:
+    partition, control = world.partitions[0], Watched()
+    partition.small_batches(6)
+    world.run(control)
+    check_places(world, control)
+    assert world.problems == []
+    lay_out(world.brokers, cut([Content(0, None, b"before", ()), *partition.committed]))
+    check_places(world, control)
+    assert any("the position says" in each for each in world.problems)
+    assert any("and the mirror reported" in each for each in world.problems)
+
+
 # Losses
+
+
+def copy_without(missing: Sequence[int]) -> Copy:
+    return [each.content for number, each in enumerate(WRITTEN) if number not in missing]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +129,7 @@ def test_source_that_lost_a_marker_is_readable_once_its_transactions_have_ended(
 def test_missing_records_are_right_if_all_were_reported_as_lost(
     losses: Sequence[Loss], missing: Sequence[int]
 ) -> None:
-    copy = [each.content for number, each in enumerate(WRITTEN) if number not in missing]
-    found = Judge().compare(copy, WRITTEN, due=lambda _: True, losses=losses)
+    found = Judge().compare(copy_without(missing), WRITTEN, due=lambda _: True, losses=losses)
     assert found == ([], [WRITTEN[number] for number in missing])
 
 
@@ -69,6 +147,6 @@ def test_missing_records_are_right_if_all_were_reported_as_lost(
 def test_missing_record_is_wrong_if_it_was_written_after_the_reported_losses(
     losses: Sequence[Loss], missing: Sequence[int], first: int
 ) -> None:
-    copy = [each.content for number, each in enumerate(WRITTEN) if number not in missing]
-    (problem,) = Judge().compare(copy, WRITTEN, due=lambda _: True, losses=losses).problems
+    found = Judge().compare(copy_without(missing), WRITTEN, due=lambda _: True, losses=losses)
+    (problem,) = found.problems
     assert f"at source offset {first}:" in problem

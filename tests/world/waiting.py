@@ -6,11 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 
-__all__ = [
-    "DEADLINE_S",
-    "is_let_go",
-    "wait_until",
-]
+__all__ = ["DEADLINE_S", "is_let_go", "wait_until"]
 
 #: Ten times what the longest wait of a test takes on two quiet cores.
 DEADLINE_S = 120.0

@@ -703,8 +703,7 @@ def test_orphan_without_records_to_send_ends(
 ) -> None:
     history.plain(1)
     with driver.connect() as control:
-        ranges = [brokers.ranges()[0]._replace(end_offset=OPEN_END)]
-        running = brokers.start(ranges, control)
+        running = brokers.start(brokers.open_ranges(), control)
         wait_until(lambda: len(brokers.copied()) == 1)
         driver.server.close()
         with pytest.raises(Stopped):

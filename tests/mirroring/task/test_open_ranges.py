@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from tests.world.clusters import TwoBrokers
 from tests.world.control import Watched
@@ -18,10 +17,6 @@ from tests.world.task import TaskResult
 from tests.world.waiting import wait_until
 
 PARTITIONS = 8
-
-
-def open_ranges(brokers: TwoBrokers, topic: str = "topic") -> list[CopyRange]:
-    return [each._replace(end_offset=OPEN_END) for each in brokers.ranges(topic)]
 
 
 @pytest.fixture
@@ -36,7 +31,7 @@ class Mirror:
         self._brokers = brokers
         self._histories = histories
         self.control = Watched()
-        self._running = brokers.start(open_ranges(brokers), self.control)
+        self._running = brokers.start(brokers.open_ranges(), self.control)
 
     def wait_until_copied(self) -> None:
         wait_until(lambda: not self._running.is_running or self._is_copied())
@@ -99,7 +94,7 @@ def test_end_that_the_source_withdraws_is_awaited_and_reported(
     """A new leader's log has the records, and its high watermark lags behind."""
     histories[0].plain(2)
     histories[1].plain(2, 3)
-    ranges = [each._replace(end_offset=5) if each.partition == 1 else each for each in open_ranges(brokers)]
+    ranges = [each._replace(end_offset=5) if each.partition == 1 else each for each in brokers.open_ranges()]
     behind = lagging(brokers.source, "topic", 2, partition=1)
     control = Watched()
     running = brokers.start(ranges, control)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.world import clusters
@@ -19,8 +18,6 @@ from tests.world.faults import Held, let_pass, list_by_name
 from tests.world.history import History
 from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until
-
-OPEN = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
 
 #: If requests list topics by name, the task notices only pauses longer than this.
 PAUSE_S = 0.1
@@ -156,7 +153,7 @@ def recreated_while_nothing_comes(brokers: TwoBrokers, control: Watched) -> Runn
     """Copy five records; exchange the destination topic; let five more come."""
     (history,) = brokers.topic()
     history.named("old", 5)
-    running = brokers.start(OPEN, control)
+    running = brokers.start(brokers.open_ranges(), control)
     wait_until(lambda: len(values(brokers)) == 5)
     recreate(brokers.destination)
     noticed_from = time.monotonic() + 1.5 * PAUSE_S
@@ -211,7 +208,7 @@ def landing_in_a_recreated_destination_topic(
     brokers.run()
     held = Held(brokers.destination, ApiKey.PRODUCE)
     history.named("old", 1)
-    running = brokers.start(OPEN, control)
+    running = brokers.start(brokers.open_ranges(), control)
     held.wait_for_one()
     recreate(brokers.destination)
     held.release()

@@ -9,7 +9,6 @@ import pytest
 from shoal.client.lot import Lot
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.copy_options import Rebatch
-from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import SmallBatches, TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.protocol.apis import ApiKey
@@ -49,7 +48,7 @@ def test_task_reports_that_a_slow_broker_limits_it_by_its_requests(
     history.plain(*[1] * 300)
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.005)
     control = Watched()
-    running = brokers.start([CopyRange("topic", 0, "topic", 0, OPEN_END)], control)
+    running = brokers.start(brokers.open_ranges(), control)
     wait_until(lambda: brokers.copied() == history.committed)
     history.plain(*[1] * 100)
     wait_until(lambda: brokers.copied() == history.committed)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.call import Call
@@ -50,10 +49,6 @@ def led_by_a_second(first: Broker, partition: int) -> Iterator[Broker]:
 STALL_S = 600.0
 
 
-def open_ranges(partitions: int) -> list[CopyRange]:
-    return [CopyRange("topic", number, "topic", 0, OPEN_END) for number in range(partitions)]
-
-
 def is_copied(brokers: TwoBrokers, history: History, partition: int) -> bool:
     return len(brokers.copied("topic", partition)) == len(history.committed)
 
@@ -69,7 +64,7 @@ def test_stalled_destination_leader_delays_only_its_own_partitions(brokers: TwoB
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
         stall = Held(second, ApiKey.PRODUCE)
-        running = brokers.start(open_ranges(2), control)
+        running = brokers.start(brokers.open_ranges(), control)
         stuck.plain(1)
         stall.wait_for_one()
         for _ in range(20):  # while the other leader does not answer
@@ -96,7 +91,7 @@ def test_stalled_source_leader_delays_only_its_own_partitions(brokers: TwoBroker
     with led_by_a_second(brokers.source, 1) as second:
         control = Watched()
         stall = Held(second, ApiKey.FETCH)
-        running = brokers.start(open_ranges(2), control)
+        running = brokers.start(brokers.open_ranges(), control)
         stall.wait_for_one()
         stuck.plain(1)
         for _ in range(20):
@@ -115,7 +110,7 @@ def test_partition_refused_for_long_is_copied_by_a_worker_of_its_own(
     well, stuck = brokers.topic("topic", 2)
     control = Watched()
     refused = brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=error, partition=1)
-    running = brokers.start(open_ranges(2), control)
+    running = brokers.start(brokers.open_ranges(), control)
     stuck.plain(1)
     assert brokers.destination.faults.wait_for(refused, 2)
     for _ in range(30):
@@ -141,7 +136,7 @@ def test_slow_alignment_of_a_failed_partition_does_not_delay_the_others(
     refused = brokers.destination.faults.add(
         ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS, partition=1
     )
-    running = brokers.start(open_ranges(2), control)
+    running = brokers.start(brokers.open_ranges(), control)
     stuck.plain(1)
     assert brokers.destination.faults.wait_for(refused, 1)
     slow = Held(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, partition=1)
@@ -161,7 +156,7 @@ def test_end_of_a_task_does_not_wait_for_a_stalled_leader(brokers: TwoBrokers) -
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
         stall = second.faults.add(ApiKey.PRODUCE, times=None, delay_s=STALL_S)
-        running = brokers.start(open_ranges(2), control)
+        running = brokers.start(brokers.open_ranges(), control)
         stuck.plain(1)
         well.plain(3)
         assert second.faults.wait_for(stall)
@@ -180,7 +175,7 @@ def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
         stall = Held(second, ApiKey.API_VERSIONS)
-        running = brokers.start(open_ranges(2), control)
+        running = brokers.start(brokers.open_ranges(), control)
         well.plain(3)
         stall.wait_for_one()
         wait_until(lambda: is_copied(brokers, well, 0))
@@ -193,7 +188,7 @@ def begin_and_stall_commits(
 ) -> tuple[TwoBrokers, RunningTask, Held]:
     """Copy one record. Then the coordinator answers no commit, and one is under way."""
     hasty = brokers.with_timing(commit_interval_s=0.01)
-    running = hasty.start(open_ranges(1), control)
+    running = hasty.start(hasty.open_ranges(), control)
     history.plain(1)
     wait_until(lambda: is_copied(brokers, history, 0))
     stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
@@ -220,7 +215,7 @@ def test_coordinator_that_does_not_answer_holds_up_only_records_behind_a_new_gap
     dense.plain(1)
     behind_gap.plain(1)
     control = Watched()
-    running = brokers.start(open_ranges(2), control)
+    running = brokers.start(brokers.open_ranges(), control)
     wait_until(lambda: is_copied(brokers, dense, 0) and is_copied(brokers, behind_gap, 1))
     stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
     behind_gap.gap(1).plain(1)
@@ -245,7 +240,7 @@ def test_pair_that_is_silent_for_long_gives_its_requests_up(brokers: TwoBrokers)
     brokers = brokers.with_timing(stalled_s=0.1, isolate_s=0.3)
     stall = brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", delay_s=600.0, times=1)
     control = Watched()
-    running = brokers.start(open_ranges(2), control)
+    running = brokers.start(brokers.open_ranges(), control)
     assert brokers.destination.faults.wait_for(stall)
     for number, history in enumerate(histories):
         wait_until(lambda number=number, history=history: is_copied(brokers, history, number))  # type: ignore[misc]
