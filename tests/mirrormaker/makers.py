@@ -22,6 +22,7 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.world.batches import Content
 from tests.world.contents import content_of
+from tests.world.waiting import InThread
 
 CONSUMER = """\
 bootstrap.servers={servers}
@@ -36,7 +37,7 @@ metadata.max.age.ms=300
 PRODUCER = "bootstrap.servers={servers}\n"
 
 
-class Maker:
+class Maker(InThread[Summary]):
     """A mirror maker that runs in a thread."""
 
     def __init__(self, arguments: list[str], timing: Timing) -> None:
@@ -48,21 +49,16 @@ class Maker:
         self.warnings: list[str] = []
         self.notices: list[str] = []
         self.progress: list[Progress] = []
-        self._outcome: Summary | BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        super().__init__(self._run)
 
-    def _run(self) -> None:
-        try:
-            self._outcome = run_mirror_maker(
-                self.options,
-                on_progress=self.progress.append,
-                on_warning=self.warnings.append,
-                on_notice=self.notices.append,
-                stop=self.stop,
-            )
-        except BaseException as error:
-            self._outcome = error
+    def _run(self) -> Summary:
+        return run_mirror_maker(
+            self.options,
+            on_progress=self.progress.append,
+            on_warning=self.warnings.append,
+            on_notice=self.notices.append,
+            stop=self.stop,
+        )
 
     @property
     def partitions(self) -> int:
@@ -73,19 +69,6 @@ class Maker:
         """Stop the run, and return its summary or raise its error."""
         self.stop.set()
         return self.result()
-
-    def result(self, timeout_s: float = 60) -> Summary:
-        """Wait until it ends by itself."""
-        self._thread.join(timeout_s)
-        assert not self._thread.is_alive(), "the mirror maker does not end"
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        assert self._outcome is not None
-        return self._outcome
-
-    @property
-    def is_running(self) -> bool:
-        return self._thread.is_alive()
 
 
 class Makers:

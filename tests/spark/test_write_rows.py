@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,8 +26,7 @@ from tests.world.faults import Held, let_pass
 from tests.world.history import NOW_MS
 from tests.world.late_requests import Requests, arrive
 from tests.world.logs import lagging
-from tests.world.task import RunningTask
-from tests.world.waiting import wait_until
+from tests.world.waiting import InThread, wait_until
 
 
 class Row(NamedTuple):
@@ -256,7 +255,7 @@ def test_tail_not_replicated_yet_is_awaited(brokers: TwoBrokers) -> None:
     write(brokers, ROWS[:3])
     log = lagging(brokers.destination, "topic", high_watermark=2)
     asked = brokers.destination.faults.add(ApiKey.LIST_OFFSETS, times=None)
-    running = in_background(lambda: write(brokers, ROWS))
+    running = InThread(lambda: write(brokers, ROWS))
     assert brokers.destination.faults.wait_for(asked, 4)
     assert log.log_end_offset == 6
     log.lag_ends()
@@ -264,13 +263,9 @@ def test_tail_not_replicated_yet_is_awaited(brokers: TwoBrokers) -> None:
     assert values(brokers) == [b"topic-0 at %d" % offset for offset in range(10)]
 
 
-def in_background(work: Callable[[], object]) -> RunningTask:
-    return RunningTask(work)  # type: ignore[arg-type]
-
-
 def test_foreign_record_during_a_write_fails_the_task(brokers: TwoBrokers) -> None:
     first = Held(brokers.destination, ApiKey.PRODUCE)
-    running = in_background(lambda: write(brokers, ROWS))
+    running = InThread(lambda: write(brokers, ROWS))
     first.wait_for_one()
     brokers.destination.log("topic").store(memoryview(batches.batch(1)))
     first.release()

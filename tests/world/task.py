@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from shoal.errors import PartitionStopped
 from shoal.mirroring.control import Control
@@ -15,7 +14,7 @@ from shoal.mirroring.model.reports import Assigned, TaskReport
 from shoal.mirroring.task.task import follow_documents
 from shoal.topic_partition import TopicPartition
 from tests.world.control import Watched
-from tests.world.waiting import DEADLINE_S
+from tests.world.waiting import InThread
 
 __all__ = ["RunningTask", "TaskResult", "run_copy_task"]
 
@@ -80,33 +79,5 @@ def run_copy_task(
     return TaskResult(stopped, complete=all(followed.over.get(each.source) for each in ranges))
 
 
-class RunningTask:
-    """A copy task in a thread, for tests that act while it runs."""
-
-    def __init__(self, run: Callable[[], TaskResult]) -> None:
-        self._outcome: TaskResult | BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(run,), daemon=True)
-        self._thread.start()
-
-    def _run(self, run: Callable[[], TaskResult]) -> None:
-        try:
-            self._outcome = run()
-        except BaseException as error:
-            self._outcome = error
-
-    def result(self, timeout_s: float = DEADLINE_S) -> TaskResult:
-        """Wait for its end, and return its result or raise its exception."""
-        self._thread.join(timeout_s)
-        assert not self._thread.is_alive(), "the task does not end"
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        assert self._outcome is not None
-        return self._outcome
-
-    def ends_within(self, timeout_s: float) -> bool:
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    @property
-    def is_running(self) -> bool:
-        return self._thread.is_alive()
+#: A copy task in a thread, for tests that act while it runs.
+RunningTask: TypeAlias = InThread[TaskResult]

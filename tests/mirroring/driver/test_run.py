@@ -31,7 +31,7 @@ from tests.world.clusters import QUICK, TwoBrokers
 from tests.world.contents import content_of
 from tests.world.faults import Held, offer
 from tests.world.history import History
-from tests.world.waiting import wait_until
+from tests.world.waiting import InThread, wait_until
 
 CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
 OFTEN = replace(QUICK, heartbeat_interval_s=0.05, shortest_refresh_s=0.1)
@@ -82,23 +82,14 @@ class Mirrors:
         self.brokers.destination.topics.delete(self.brokers.destination.topics.topic(topic))
 
 
-class Service:
+class Service(InThread[Summary]):
     """A mirror without an end, in a thread."""
 
     def __init__(self, mirrors: Mirrors, **changes: Any) -> None:
         self.progress: list[Progress] = []
         self._stop = threading.Event()
-        self._summary: Summary | None = None
-        self._error: ShoalError | None = None
-        self._options = mirrors.options(**changes)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._summary = mirror(self._options, on_progress=self.progress.append, stop=self._stop)
-        except ShoalError as error:
-            self._error = error
+        options = mirrors.options(**changes)
+        super().__init__(lambda: mirror(options, on_progress=self.progress.append, stop=self._stop))
 
     @property
     def now(self) -> Progress | None:
@@ -106,15 +97,13 @@ class Service:
 
     def end(self) -> Summary:
         self._stop.set()
-        self._thread.join(60)
-        assert self._summary is not None
-        return self._summary
+        return self.result(60)
 
     def failure(self) -> ShoalError:
         """Return the error with which it ends by itself."""
-        self._thread.join(60)
-        assert self._error is not None
-        return self._error
+        with pytest.raises(ShoalError) as raised:
+            self.result(60)
+        return raised.value
 
 
 @pytest.fixture
