@@ -216,9 +216,6 @@ def test_groups_are_not_translated_to_a_directory(restoring: Restoring) -> None:
 
 
 def test_until_of_groups_needs_an_archive(restoring: Restoring) -> None:
-    settings = restoring.brokers.settings
-    mirror = MirrorOptions(
-        settings.source, settings.destination, TopicSelection("orders"), groups=".*", until=Until(1)
-    )
+    mirror = restoring.brokers.options("orders", groups=".*", until=Until(1))
     with pytest.raises(ConfigError, match="--until"):
         translate_offsets(mirror)

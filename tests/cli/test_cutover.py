@@ -52,11 +52,10 @@ class Move:
         return self.file.with_suffix(".html")
 
     def command(self, *more: str) -> list[str]:
-        clusters = ["--from", self.two.source.bootstrap, "--to", self.two.destination.bootstrap]
         what = ["--topics", "orders", "--groups", ".*"]
         times = ["--timeout", "1"]
         # Embedded brokers have no ACLs.
-        return ["cutover", *clusters, *what, *times, "--allow", "acls", *more]
+        return ["cutover", *self.two.between, *what, *times, "--allow", "acls", *more]
 
     def cut(self, *more: str) -> int:
         return main(self.command("--certificate", str(self.file), *more))

@@ -10,8 +10,6 @@ import pytest
 from shoal.cli import main
 from shoal.client.committed_offsets import Committed
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -37,8 +35,7 @@ def two() -> Iterator[TwoBrokers]:
 
 
 def command(two: TwoBrokers, *more: str) -> list[str]:
-    clusters = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap]
-    return ["groups", *clusters, "--topics", "orders", "--groups", ".*", *more]
+    return ["groups", *two.between, "--topics", "orders", "--groups", ".*", *more]
 
 
 def test_groups_prints_a_table_and_writes_nothing(
@@ -68,8 +65,7 @@ def test_groups_with_apply_commits(two: TwoBrokers, capsys: pytest.CaptureFixtur
 def test_translation_reports_each_group_before_it_is_proved_or_committed(two: TwoBrokers) -> None:
     for group in ("app", "bill"):
         commit(two.source, group, 7, "orders")
-    settings = two.settings
-    mirror = MirrorOptions(settings.source, settings.destination, TopicSelection("orders"), groups=".*")
+    mirror = two.options("orders", groups=".*")
     told: list[tuple[str, int, int]] = []
     translate_offsets(
         mirror, apply=True, prove=True, on_progress=lambda work, done, of: told.append((work, done, of))

@@ -395,13 +395,12 @@ def _command(trial: _Trial) -> tuple[str, int]:
         if not is_mirror:
             brokers.destination.create_topic("orders", PARTITIONS)
             assert brokers.run(brokers.ranges("orders")).complete
-        between = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
         with trial.lying(getattr(brokers, trial.side)) as told:
             room = Path(name)
             run = (
                 Mirror(brokers, room, "--once", "--checkpoint", str(room / "checkpoint"))
                 if is_mirror
-                else Shoal("verify", *between, "--topics", "orders")
+                else Shoal("verify", *brokers.between, "--topics", "orders")
             )
             with run:
                 run.wait(VICTIM_S)

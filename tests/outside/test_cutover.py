@@ -109,7 +109,7 @@ class Move:
     ) -> tuple[int, str, str]:
         """Run the cut-over; return its exit code, its output, and its last sentence."""
         two = self.two
-        between = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap, "--topics", "orders"]
+        between = [*two.between, "--topics", "orders"]
         given = ["--groups", ".*", "--allow", drift, "--timeout", "4"]
         command = shoal_command("cutover", *between, *given, *more)
         written = ["--certificate", str(self.file)]
@@ -228,8 +228,7 @@ def test_cutover_without_describe_on_the_cluster_prints_the_missing_acl(move: Mo
 
 def test_groups_of_a_broker_that_refuses_to_list_them_names_describe_as_the_missing_right(move: Move) -> None:
     move.two.source.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
-    between = ["--from", move.two.source.bootstrap, "--to", move.two.destination.bootstrap]
-    run = run_shoal("groups", *between, "--topics", "orders", "--groups", ".*")
+    run = run_shoal("groups", *move.two.between, "--topics", "orders", "--groups", ".*")
     assert run.returncode != 0, run.stdout
     assert re.search(r"DESCRIBE.*cluster", run.stderr + run.stdout)
     assert "WRITE" not in run.stderr + run.stdout

@@ -69,8 +69,7 @@ def next_record(broker: Broker, offset: int) -> bytes | None:
 
 
 def groups(two: TwoBrokers, *more: str) -> int:
-    clusters = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap]
-    return main(["groups", *clusters, "--topics", TOPIC, "--groups", ".*", *more])
+    return main(["groups", *two.between, "--topics", TOPIC, "--groups", ".*", *more])
 
 
 def assert_reads_on(two: TwoBrokers, group: str) -> None:

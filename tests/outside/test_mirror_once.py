@@ -40,8 +40,7 @@ class Ended(NamedTuple):
 
 
 def arguments(two: TwoBrokers, topics: str, *options: str) -> list[str]:
-    clusters = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap]
-    return [*clusters, "--topics", topics, "--group", GROUP, "--once", *options]
+    return [*two.between, "--topics", topics, "--group", GROUP, "--once", *options]
 
 
 def mirror_once(two: TwoBrokers, topics: str, state: Path, *options: str) -> Ended:

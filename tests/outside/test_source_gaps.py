@@ -36,8 +36,7 @@ FOR_EVER = 1_000_000
 def options_of(two: TwoBrokers, state: Path, timeout_ms: int) -> list[str]:
     config = state / "source.properties"
     config.write_text(f"request.timeout.ms={timeout_ms}\n", encoding="utf-8")
-    clusters = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap]
-    return [*clusters, "--from-config", str(config), "--topics", "topic.*", "--group", "group"]
+    return [*two.between, "--from-config", str(config), "--topics", "topic.*", "--group", "group"]
 
 
 def mirror_once(

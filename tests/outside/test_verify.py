@@ -65,8 +65,7 @@ class Clusters:
 
 
 def command(two: TwoBrokers, *more: str) -> list[str]:
-    ends = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap]
-    return ["verify", *ends, "--topics", TOPIC, *more]
+    return ["verify", *two.between, "--topics", TOPIC, *more]
 
 
 def verified(two: TwoBrokers, *more: str) -> int:

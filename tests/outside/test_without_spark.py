@@ -20,7 +20,7 @@ def without_spark(tmp_path: Path) -> dict[str, str]:
 
 
 def clusters(two: TwoBrokers) -> list[str]:
-    return ["--from", two.source.bootstrap, "--to", two.destination.bootstrap, "--topics", "topic"]
+    return [*two.between, "--topics", "topic"]
 
 
 @pytest.mark.parametrize("verb", [["mirror", "--once"], ["verify", "--master", "local[1]"]])

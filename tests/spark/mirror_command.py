@@ -90,8 +90,7 @@ class Mirror(Shoal):
         python: str = sys.executable,
         program: Sequence[str] = SHOAL,
     ) -> None:
-        between = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
-        verb = ("mirror", *between, "--topics", "orders", "--json")
+        verb = ("mirror", *brokers.between, "--topics", "orders", "--json")
         super().__init__(*verb, *args, state=room / "state", python=python, program=program)
 
     def result(self) -> tuple[int | None, str, dict[str, Any]]:

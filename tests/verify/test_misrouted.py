@@ -111,7 +111,7 @@ def test_doubled_and_missing_records_of_one_topic_are_not_misrouted(brokers: Two
 def test_verb_names_the_other_topic(brokers: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
     orders, invoices = items("orders"), items("invoices")
     load(brokers, orders=orders[:20] + orders[21:], invoices=[*invoices[:40], orders[20], *invoices[40:]])
-    command = ["verify", "--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
+    command = ["verify", *brokers.between]
     assert main([*command, "--topics", "orders,invoices"]) == 1
     out = capsys.readouterr().out
     assert re.search(r"invoices-0.*40.*1.*orders-0.*20", out)

@@ -120,8 +120,7 @@ def test_page_of_an_equal_copy_says_how_it_was_compared(brokers: TwoBrokers, his
 def test_page_that_cannot_be_written_is_one_sentence_and_exit_code_2(
     brokers: TwoBrokers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clusters = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
-    assert main(["verify", *clusters, "--topics", "topic", "--report", str(tmp_path)]) == 2
+    assert main(["verify", *brokers.between, "--topics", "topic", "--report", str(tmp_path)]) == 2
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 1
     assert "not a file" in err
@@ -130,7 +129,7 @@ def test_page_that_cannot_be_written_is_one_sentence_and_exit_code_2(
 @pytest.mark.usefixtures("different")
 def test_report_is_a_file_of_the_user_alone_that_hides_contents(brokers: TwoBrokers, tmp_path: Path) -> None:
     page = tmp_path / "orders.html"
-    clusters = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
+    clusters = brokers.between
     assert main(["verify", *clusters, "--topics", "topic", "--report", str(page)]) == 1
     assert page.stat().st_mode & 0o777 == 0o600
     assert "secret" not in page.read_text()

@@ -218,8 +218,7 @@ def test_state_of_other_clusters_is_refused(
 def test_option_that_does_not_fit_is_one_sentence_and_exit_code_2(
     brokers: TwoBrokers, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
-    clusters = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
-    assert main(["verify", *clusters, "--topics", "topic", *options]) == 2
+    assert main(["verify", *brokers.between, "--topics", "topic", *options]) == 2
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 1
     assert words in err

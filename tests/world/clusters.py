@@ -14,8 +14,10 @@ from shoal.client.coordinator import MemberId
 from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.positions import GroupPositions
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
@@ -124,6 +126,17 @@ class TwoBrokers:
         return self.with_settings(
             **{side: replace(getattr(self.settings, side), **changes) for side in sides}
         )
+
+    # Mirrors
+
+    @property
+    def between(self) -> list[str]:
+        """The options of commands for both clusters."""
+        return ["--from", self.source.bootstrap, "--to", self.destination.bootstrap]
+
+    def options(self, topics: str, **given: Any) -> MirrorOptions:
+        """Return the options of a mirror between them."""
+        return MirrorOptions(self.settings.source, self.settings.destination, TopicSelection(topics), **given)
 
     # Contents
 

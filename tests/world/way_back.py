@@ -16,7 +16,6 @@ from shoal.mirroring.cutover.certificate import Certificate, CutCluster, CutLog,
 from shoal.mirroring.driver.going_back import go_back
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.topics import TopicSelection
 from shoal_broker import Broker
 from tests.world.clusters import TOPIC, TwoBrokers
 from tests.world.history import ABORT, COMMIT
@@ -41,9 +40,7 @@ class WayBack:
     certificate: Certificate
 
     def options(self, topics: str = TOPIC, **more: Any) -> MirrorOptions:
-        settings = self.two.settings
-        given = {"group": settings.group, **more}
-        return MirrorOptions(settings.source, settings.destination, TopicSelection(topics), **given)
+        return self.two.options(topics, **{"group": self.two.settings.group, **more})
 
     def begin(self, topics: str = TOPIC) -> list[int]:
         """Commit the positions of the cut; return the partitions that got one."""

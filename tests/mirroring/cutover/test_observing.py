@@ -14,8 +14,6 @@ from shoal.mirroring.cutover import observing
 from shoal.mirroring.cutover.observing import Observer
 from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.model.follow_options import GroupSelection
-from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.acls import MissingAcls
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
@@ -27,12 +25,9 @@ from tests.world.logs import lagging
 
 @contextmanager
 def observed(brokers: TwoBrokers) -> Iterator[Observer]:
-    settings = brokers.settings
-    mirror = MirrorOptions(
-        settings.source, settings.destination, TopicSelection("topic"), group=settings.group
-    )
+    mirror = brokers.options("topic", group=brokers.settings.group)
     options = CutoverOptions(mirror, GroupSelection(".*"), rehearse=True)
-    with Cluster(settings.source) as source, Cluster(settings.destination) as destination:
+    with Cluster(brokers.settings.source) as source, Cluster(brokers.settings.destination) as destination:
         yield Observer(source, destination, options)
 
 

@@ -17,8 +17,6 @@ from shoal.mirroring.driver.following import Following, compare_followers
 from shoal.mirroring.driver.lookout import Lookout
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.follow_options import Follower, FollowOptions, Sync
-from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.timing import Timing
@@ -46,7 +44,7 @@ class Said:
 @contextmanager
 def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, Lookout, Said]]:
     mirror = replace(
-        MirrorOptions(brokers.settings.source, brokers.settings.destination, TopicSelection("orders")),
+        brokers.options("orders"),
         refresh_s=0.05,
         timing=Timing(shortest_refresh_s=0.05),
         **wanted,
@@ -123,8 +121,7 @@ def test_topic_that_one_cluster_lacks_is_not_compared(brokers: TwoBrokers) -> No
 @pytest.mark.usefixtures("topics")
 def test_comparison_names_each_difference_and_changes_nothing(brokers: TwoBrokers) -> None:
     set_at_source(brokers, RETENTION)
-    sides = brokers.settings.source, brokers.settings.destination
-    options = MirrorOptions(*sides, TopicSelection("orders"), sync=frozenset({Sync.CONFIGS}))
+    options = brokers.options("orders", sync=frozenset({Sync.CONFIGS}))
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
         found = compare_followers(options, "group", source, destination, {"orders": "copy"})
         assert next(found).startswith("topic copy: retention.ms=1000000")

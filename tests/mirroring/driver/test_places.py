@@ -18,9 +18,7 @@ from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.starts import Starts
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import Start, Until
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
@@ -44,12 +42,9 @@ class Driver:
         streams = given.pop("streams", None)
         self.server = ControlServer("127.0.0.1", "secret", self.work)
         self.server.renew(MemberId(), 60.0)
-        source, destination = brokers.settings.source, brokers.settings.destination
         start = Start(given.pop("start", EARLIEST))
         timing = Timing(plan_look_s=0.01, places_look_s=0.05)
-        options = MirrorOptions(
-            source, destination, TopicSelection("topic"), start=start, timing=timing, **given
-        )
+        options = brokers.options("topic", start=start, timing=timing, **given)
         starts = Starts(options, "mirror", options.topics, since_ms=0)
         self.warnings: list[str] = []
         parts = running(options, self.work, self.metrics, control=self.server, warn=self.warnings.append)

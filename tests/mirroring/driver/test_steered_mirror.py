@@ -13,11 +13,8 @@ from typing import Any
 
 import pytest
 
-from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError, ShoalError
-from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Summary
-from shoal.mirroring.model.topics import TopicSelection
 from shoal.spark.api import mirror
 from tests.control import send
 from tests.spark.without_jvm import without_jvm
@@ -49,7 +46,7 @@ class Mirrors:
             "group": "mirror",
             **options,
         }
-        parsed = MirrorOptions(self.client("source"), self.client("destination"), self._topics, **given)
+        parsed = self.brokers.options("orders,logs", **given)
         parsed = replace(parsed, timing=replace(parsed.timing, places_look_s=0.5, commit_interval_s=0.05))
         with ThreadPoolExecutor(1) as thread:
             done = thread.submit(mirror, parsed, on_notice=self.notices.append, stop=stop)
@@ -59,12 +56,6 @@ class Mirrors:
             finally:
                 stop.set()
             done.result(120)
-
-    _topics = TopicSelection("orders,logs")
-
-    def client(self, name: str) -> ClientConfig:
-        settings = self.brokers.settings
-        return settings.source if name == "source" else settings.destination
 
     def _is_ready(self) -> bool:
         try:
@@ -128,13 +119,7 @@ def test_mirror_is_paused_and_stopped_and_paused_by_its_option(mirrors: Mirrors)
 
 def test_second_mirror_on_the_same_socket_is_refused_before_it_does_anything(mirrors: Mirrors) -> None:
     with mirrors.running():
-        options = MirrorOptions(
-            mirrors.client("source"),
-            mirrors.client("destination"),
-            TopicSelection("orders"),
-            control=mirrors.socket,
-            group="another",
-        )
+        options = mirrors.brokers.options("orders", control=mirrors.socket, group="another")
         with pytest.raises(ConfigError, match=r"another.*mirror"):
             mirror(options)
 

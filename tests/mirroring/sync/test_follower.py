@@ -13,8 +13,6 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model import offset_map
-from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.shown import exposition
 from shoal.mirroring.sync import follower
@@ -39,15 +37,9 @@ class Following:
     """A follower, and what it reports."""
 
     def __init__(self, groups: Groups, timing: Timing = OFTEN, **options: Any) -> None:
-        settings = groups.two.settings
         self.metrics = Metrics()
         self.warnings: list[str] = []
-        given = MirrorOptions(
-            settings.source,
-            settings.destination,
-            TopicSelection("topic"),
-            **{"groups": ".*", **options},
-        )
+        given = groups.two.options("topic", **{"groups": ".*", **options})
         found = GroupFollower.of(
             replace(given, timing=timing),
             self.metrics,
@@ -55,7 +47,7 @@ class Following:
         )
         assert found is not None
         self.follower = found
-        self.follower.begin(settings.group, lambda: groups.topics)
+        self.follower.begin(groups.two.settings.group, lambda: groups.topics)
 
     def round_count(self) -> Callable[[], bool]:
         """Return a function that is true once a round has ended after this call."""
@@ -207,8 +199,7 @@ def test_metrics_show_the_groups(groups: Groups) -> None:
 
 
 def test_mirror_without_groups_has_no_follower(groups: Groups) -> None:
-    settings = groups.two.settings
-    options = MirrorOptions(settings.source, settings.destination, TopicSelection("topic"))
+    options = groups.two.options("topic")
     metrics = Metrics()
     assert GroupFollower.of(options, metrics, lambda _: None) is None
     assert metrics.progress().consumer_groups is None
