@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from shoal.records import RecordBatch, read_key_value_headers, read_records
+from shoal.records import RecordBatch
 from shoal_broker.broker import Broker
 from shoal_broker.storage.log import Log
-from tests.world.batches import compacted
 from tests.world.clusters import TOPIC
-from tests.world.contents import batches_of
+from tests.world.contents import batches_of, compacted, content_of_batch
 from tests.world.copies import judge_of
 from tests.world.source import SourcePartition
 from tests.world.tasks import TaskWorld
@@ -96,4 +95,4 @@ def _records(batch: RecordBatch) -> list[tuple[int, bytes | None, bytes | None]]
     """Return offset, key and value of each record; none of a control batch."""
     if batch.header.is_control:
         return []
-    return [(record.offset, *read_key_value_headers(record)[:2]) for record in read_records(batch, 1_000_000)]
+    return [(offset, each.key, each.value) for offset, each in content_of_batch(batch.view)]

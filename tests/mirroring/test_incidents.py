@@ -18,9 +18,9 @@ from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.world import batches
-from tests.world.batches import Content, compacted
+from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers, die_after, recreate
-from tests.world.contents import batches_of
+from tests.world.contents import batches_of, compacted
 from tests.world.control import Killed, Mortal, Watched, incidents_of
 from tests.world.faults import answers, before_request, let_pass
 from tests.world.history import ABORT, NOW_MS, History

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record.util import calc_crc32c
 from kafka.codec import lz4_encode_old_kafka
 
-from shoal.records import Codec, RecordBatch, read_key_value_headers, read_records, split
+from shoal.records import Codec, RecordBatch, split
 
 __all__ = [
     "CONTROL",
@@ -26,7 +26,6 @@ __all__ = [
     "Record",
     "batch",
     "before_padding",
-    "compacted",
     "compressed",
     "encode",
     "marker",
@@ -303,35 +302,6 @@ def patched(original: bytes | bytearray, position: int, replacement: bytes) -> b
     changed[position : position + len(replacement)] = replacement
     changed[17:21] = calc_crc32c(bytes(changed[21:])).to_bytes(4)
     return changed
-
-
-def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
-    """Return the rest of a batch after compaction: its range, its producer, and some of its records."""
-    header = batch.header
-    left = [record for record in read_records(batch, 1_000_000) if keep(record.offset)]
-    records = [
-        Record(
-            value=value,
-            key=key,
-            headers=[(name.decode(), each) for name, each in headers],
-            offset_delta=record.offset - header.base_offset,
-            timestamp_delta=record.timestamp - header.base_timestamp,
-        )
-        for record in left
-        for key, value, headers in [read_key_value_headers(record)]
-    ]
-    return raw_batch(
-        payload(records) if records else b"",
-        base_offset=header.base_offset,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        records_count=len(records),
-        attributes=TRANSACTIONAL * header.is_transactional | LOG_APPEND_TIME * header.is_log_append_time,
-    )
 
 
 def view(data: bytes | bytearray) -> RecordBatch:

@@ -6,14 +6,16 @@ aiokafka decodes them, from the bytes in the log: neither the compared records n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiokafka.record import MemoryRecords
 
-from shoal.records import RecordBatch, split, verify_crc
+from shoal.records import Codec, RecordBatch, split, verify_crc
 from shoal_broker.storage.log import Log
 from tests.world import batches
 from tests.world.batches import Content
 
-__all__ = ["batches_of", "content_of", "content_of_batch", "places_in"]
+__all__ = ["batches_of", "compacted", "content_of", "content_of_batch", "places_in"]
 
 
 def content_of_batch(batch: bytes | bytearray | memoryview) -> list[tuple[int, Content]]:
@@ -76,3 +78,39 @@ def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
         records += [content for _, content in decoded]
     assert is_compacted or expected >= least_end
     return records
+
+
+def compacted(batch: RecordBatch, keep: Callable[[int], bool], *, has_horizon: bool = False) -> bytearray:
+    """
+    Return the rest of a batch after compaction: its range of offsets, its producer, and some of its records.
+
+    With ``has_horizon`` the cleaner has noted when the tombstones in it will go.
+    """
+    header = batch.header
+    placed = content_of_batch(batch.view) if header.records_count else []
+    left = [(offset, content) for offset, content in placed if keep(offset)]
+    times = [content.timestamp for _, content in left] or [header.base_timestamp]
+    flags = header.attributes & (batches.TRANSACTIONAL | batches.LOG_APPEND_TIME)
+    if has_horizon and any(content.value is None for _, content in left):
+        times, flags = [1_900_000_000_000, *times], flags | batches.DELETE_HORIZON
+    records = [
+        batches.Record(
+            each.value, each.key, each.headers, offset - header.base_offset, each.timestamp - times[0]
+        )
+        for offset, each in left
+    ]
+    return batches.raw_batch(
+        batches.payload(records, Codec(header.codec_id)) if records else b"",
+        base_offset=header.base_offset,
+        # The cleaner does not compress an emptied batch.
+        attributes=(header.codec_id if records else 0) | flags,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=times[0],
+        max_timestamp=header.max_timestamp
+        if header.is_log_append_time or not left
+        else max(content.timestamp for _, content in left),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        records_count=len(records),
+    )

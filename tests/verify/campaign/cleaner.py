@@ -12,13 +12,11 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 
-from shoal.records import Codec
 from shoal_broker import Broker
 from shoal_broker.storage.log import Log
-from tests.world import batches
-from tests.world.contents import batches_of
+from tests.world.contents import batches_of, compacted
 
-from .logs import Placed, Stored, replaced, stored_batches
+from .logs import Stored, replaced, stored_batches
 
 __all__ = ["clean"]
 
@@ -63,7 +61,7 @@ def clean(
 
 
 def _rewritten(
-    rng: random.Random, log: Log, stored: dict[int, Stored], kept: Collection[int], until: int
+    rng: random.Random, log: Log, stored: dict[int, Stored], kept: set[int], until: int
 ) -> Iterator[bytes | bytearray | memoryview]:
     has_horizon = rng.random() < 0.3
     keeps_empty = rng.random() < 0.3
@@ -72,36 +70,8 @@ def _rewritten(
         if found is None or batch.header.base_offset >= until:
             yield batch.view
             continue
-        left = [each for each in found.records if each.offset in kept]
-        if len(left) == batch.header.records_count:
+        left = sum(each.offset in kept for each in found.records)
+        if left == batch.header.records_count:
             yield batch.view
         elif left or keeps_empty:
-            yield _rest(found, left, has_horizon)
-
-
-def _rest(batch: Stored, left: list[Placed], has_horizon: bool) -> bytearray:
-    """Encode the rest of a batch: its range of offsets and its producer stay."""
-    header = batch.header
-    base_timestamp = left[0].item.timestamp if left else header.base_timestamp
-    flags = header.attributes & batches.TRANSACTIONAL
-    if has_horizon and any(each.item.value is None for each in left):
-        base_timestamp, flags = 1_900_000_000_000, flags | batches.DELETE_HORIZON
-    records = [
-        batches.Record(
-            item.value, item.key, item.headers, offset - header.base_offset, item.timestamp - base_timestamp
-        )
-        for offset, item in left
-    ]
-    return batches.raw_batch(
-        batches.payload(records, Codec(header.codec_id)) if records else b"",
-        base_offset=header.base_offset,
-        # The cleaner does not compress an emptied batch.
-        attributes=(header.codec_id if records else 0) | flags,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=max((each.item.timestamp for each in left), default=header.max_timestamp),
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        records_count=len(left),
-    )
+            yield compacted(batch, kept.__contains__, has_horizon=has_horizon)

@@ -17,9 +17,8 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.world.batches import compacted
 from tests.world.clusters import TwoBrokers, die_after
-from tests.world.contents import batches_of
+from tests.world.contents import batches_of, compacted
 from tests.world.control import Watched
 from tests.world.faults import answers, refuses_offsets
 from tests.world.history import NOW_MS, History
