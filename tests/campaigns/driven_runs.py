@@ -17,6 +17,7 @@ from tests.world.clusters import TOPIC
 from tests.world.control import Killed
 from tests.world.driver import Driver, Following
 from tests.world.faults import Held
+from tests.world.reports import outcome_of
 from tests.world.task import TaskResult
 from tests.world.tasks import TaskWorld
 
@@ -162,5 +163,5 @@ def by_a_driver(world: TaskWorld, dice: random.Random) -> TaskEnd:
         if not mirror.catch_up(ends):
             world.problems.append(f"the tasks of a driver do not reach {ends}: {driver.waits_for()}")
         mirror.stop()
-    outcome = world.outcome(TaskResult(tuple(driver.stops), complete=True), driver)
+    outcome = outcome_of(world, TaskResult(tuple(driver.stops), complete=True), driver)
     return outcome, ends

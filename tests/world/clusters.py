@@ -157,7 +157,7 @@ class TwoBrokers:
             are_same = len(set(history.uncommitted)) < len(history.records)
             judge = Judge(reads_committed=reads_committed, are_same=are_same)
             found = judge.compare(self.copied(topic, number), history.records, due=lambda record: True)
-            assert found.problems == [], f"{topic}-{number}"
+            assert found.problems == [], f"{topic}-{number}: {found.problems}"
 
     def position(self, topic: str = "topic", partition: int = 0) -> MirrorPosition:
         """Return the committed position."""

@@ -53,7 +53,7 @@ def serve_by(broker: Broker, api: ApiKey, serve: Callable[[Any, Callable[[Any], 
     broker.apis = {**broker.apis, api: replace(before, handle=handle)}
 
 
-def offer(broker: Broker, *apis: ApiKey, **versions: int) -> None:
+def offer(broker: Broker, *apis: ApiKey, **versions: Any) -> None:
     """Let a broker offer other versions of some APIs: from ``oldest``, up to ``newest``."""
     broker.apis = {**broker.apis, **{each: replace(broker.apis[each], **versions) for each in apis}}
 

@@ -97,9 +97,9 @@ class History:
             self.store(self.batch(count, **fields), shown=True)
         return self
 
-    def named(self, name: str, count: int) -> Self:
+    def named(self, name: str, count: int, first: int = 0) -> Self:
         """Add batches of one record each, in the log's leader epoch, whose values are a name and a number."""
-        for number in range(count):
+        for number in range(first, first + count):
             value = f"{name} {number}".encode()
             self.store(self.batch([value], leader_epoch=self.log.leader_epoch), shown=True)
         return self

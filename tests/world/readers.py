@@ -34,7 +34,7 @@ from tests.world.clusters import TOPIC
 from tests.world.contents import places_in
 from tests.world.control import Killed
 
-from .source import Written
+from .history import Written
 
 if TYPE_CHECKING:
     from .tasks import TaskWorld

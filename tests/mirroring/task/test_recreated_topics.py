@@ -158,7 +158,7 @@ def recreated_while_nothing_comes(brokers: TwoBrokers, control: Watched) -> Runn
     recreate(brokers.destination)
     noticed_from = time.monotonic() + 1.5 * PAUSE_S
     wait_until(lambda: time.monotonic() > noticed_from)
-    history.named("old", 5)
+    history.named("old", 5, first=5)
     return running
 
 
@@ -207,7 +207,7 @@ def landing_in_a_recreated_destination_topic(
     history.named("old", 5)
     brokers.run()
     held = Held(brokers.destination, ApiKey.PRODUCE)
-    history.named("old", 1)
+    history.named("old", 1, first=5)
     running = brokers.start(brokers.open_ranges(), control)
     held.wait_for_one()
     recreate(brokers.destination)
@@ -231,7 +231,7 @@ def test_records_before_a_request_that_lands_in_a_recreated_destination_topic_ar
     control = Watched()
     going = by_name.going_on(IncidentKind.DESTINATION_LOSS)
     running = landing_in_a_recreated_destination_topic(going, history, control)
-    history.named("old", 4)
+    history.named("old", 4, first=6)
     wait_until(lambda: not running.is_running or len(values(going)) == 5)
     control.request_stop()
     assert running.result().stopped == ()
