@@ -597,17 +597,6 @@ def test_policy_applies_to_its_own_kind(brokers: TwoBrokers, history: History) -
     stop(brokers.going_on(*others), IncidentKind.SOURCE_RETENTION)
 
 
-def test_incident_of_a_task_without_driver_is_logged(
-    brokers: TwoBrokers, history: History, caplog: pytest.LogCaptureFixture
-) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    history.plain(1, 1, 1)
-    history.log.delete_records(5)
-    assert brokers.going_on(IncidentKind.SOURCE_RETENTION).run().complete
-    assert re.search(r"topic-0.*continued.*2", caplog.text)
-
-
 def test_continued_position_is_committed_before_the_first_write(
     brokers: TwoBrokers, history: History
 ) -> None:
