@@ -163,7 +163,7 @@ def test_groups_with_a_group_that_cannot_be_read_exits_1(
 def test_groups_of_a_coordinator_that_still_loads_are_listed_again(
     two: TwoBrokers, capsys: pytest.CaptureFixture[str], side: str
 ) -> None:
-    commit(two.source, "app", 7, two)
+    commit(two.source, "app", 7, "orders")
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     fault = getattr(two, side).faults.add(ApiKey.LIST_GROUPS, error=loading)
     assert main(command(two, "--apply")) == 0
