@@ -62,8 +62,8 @@ class Watched:
     """
     A task's control without a driver: it collects reports and waits, and a test can stop it.
 
-    It is no group's member, until it is told to hold a group. So nothing refuses a late commit, and a new
-    generation is only one for the task.
+    The task is no group's member, until the control holds a group. So nothing refuses a late commit, and a
+    new generation is only one for the task.
 
     Attributes:
         is_dead: Whether the task was killed.
@@ -163,7 +163,7 @@ class Watched:
             self.waits.append(seconds)
         self._stopping.wait(seconds)
 
-    # What was reported
+    # The reports
 
     @property
     def newest(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What happens to a log besides its clients: elections, cleaners, slow followers."""
+"""Changes of logs that no client makes: elections, the cleaner, slow followers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks report: their counts, incidents and stops are right, and an event explains each."""
+"""The reports of tasks: their counts, incidents and stops are right, and an event explains each."""
 
 from __future__ import annotations
 

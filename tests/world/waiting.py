@@ -37,7 +37,7 @@ def is_let_go(peer: socket.socket, byte: bytes) -> bool:
 
 
 class InThread(Generic[T]):
-    """Work in a thread, for tests that act while it goes on."""
+    """Work in a thread, for tests that act meanwhile."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._outcome: list[T] = []
