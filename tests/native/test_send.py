@@ -201,7 +201,7 @@ def test_requests_in_flight_are_as_many_as_exactly_once_allows(
     connect: Connect, newest_ms: int | None, times_ms: list[int], requests: int
 ) -> None:
     destination = Destination(lambda number, answer: b"")
-    with connect(destination, timeout_s=0.1) as connection:
+    with connect(destination, timeout_s=0.5) as connection:  # a TLS handshake, too
         sent = send_lots(
             connection, [lot_of(times_ms=times_ms, newest_ms=newest_ms)], forgotten_up_to_ms=OLD_MS + 9
         )
