@@ -68,8 +68,7 @@ def _check_incident(world: TaskWorld, number: int, kind: IncidentKind, reason: s
         most = longest - (int(ends[1]) if ends else 0)
         again = re.search(r"copies source offsets? (\d+)(?: to (\d+))? again", reason)
         # And the offsets that the source has deleted, perhaps those of a topic that it had before.
-        source = world.partitions[number]
-        source_end = max(source.log.log_end_offset, *(each.offset + 1 for each in source.records), 0)
+        source_end = world.partitions[number].longest
         most += source_end
         if lost is not None and not 0 <= lost <= most:
             world.problems.append(f"{where}, and the copy lacks no more than {most}: {reason}")

@@ -33,6 +33,7 @@ class SourcePartition(History):
     Attributes:
         number: Its number.
         log: Its present log.
+        longest: Where the longest of its logs ended; its last offset may have been that of a marker.
         is_damaged: Whether a batch was damaged.
 
     """
@@ -49,6 +50,7 @@ class SourcePartition(History):
     ) -> None:
         super().__init__(log, dice.choice([NOW_MS, NOW_MS, NOW_MS - DAY_MS, NOW_MS - 30 * DAY_MS]))
         self.number = number
+        self.longest = log.log_end_offset
         self.is_damaged = False
         self._dice = dice
         self._keeps_append_time, self._are_same = keeps_append_time, are_same
@@ -135,6 +137,7 @@ class SourcePartition(History):
     def any_gap_at_the_end(self) -> None:
         """Let the log end behind offsets whose batches the cleaner removed."""
         self.gap_at_the_end(self._dice.randint(1, 5))
+        self.longest = max(self.longest, self.next_offset)
 
     def any_batch_with_append_time(self) -> None:
         """Write a batch to which the source's broker gave its own time."""
@@ -258,6 +261,7 @@ class SourcePartition(History):
         if batch[16] == 2:  # messages of older formats have no epoch
             batch[_LEADER_EPOCH] = self.log.leader_epoch.to_bytes(4)
         super().store(batch, shown=shown)
+        self.longest = max(self.longest, self.next_offset)
 
     def _record(self) -> Content:
         self._made += 1

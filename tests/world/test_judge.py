@@ -7,9 +7,11 @@ from random import Random
 
 import pytest
 
+from shoal.mirroring.model.incidents import IncidentKind
+
 from .batches import Content
 from .clusters import TOPIC, TwoBrokers
-from .control import Watched
+from .control import Watched, incidents_of
 from .copies import check_copies, check_places
 from .history import History, Written
 from .judge import Judge, Loss
@@ -35,6 +37,23 @@ def test_source_that_lost_a_marker_is_readable_once_its_transactions_have_ended(
     assert world.closed_ranges()[0].end_offset == 0
     partition.end_transactions()
     assert world.closed_ranges()[0].end_offset == marker + 1
+
+
+def test_mirror_may_copy_again_up_to_a_marker_that_the_source_has_lost(world: TaskWorld) -> None:
+    partition, destination = world.partitions[0], world.brokers.destination
+    partition.any_batch()
+    partition.any_transaction()
+    assert world.run().is_complete
+    world.expect("both lose", [IncidentKind.SOURCE_RESET, IncidentKind.DESTINATION_LOSS], [])
+    world.loses_acknowledged(0)
+    partition.lost_its_tail(lose_tail(world.brokers.source, TOPIC, partition.next_offset - 1))
+    destination.topics.delete(destination.topics.topic(TOPIC))
+    destination.create_topic(TOPIC, 1)
+    control = Watched()
+    world.run(control)
+    ((_, reason, _, _),) = incidents_of(control)
+    assert reason.endswith(f"source offsets 0 to {partition.longest - 1} again")
+    assert world.problems == []
 
 
 # Copies that are wrong in one way
