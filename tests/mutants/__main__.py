@@ -28,6 +28,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, help="seed of a draw to repeat (default: random, and printed)")
     parser.add_argument("--count", type=int, default=50, help="number of mutants (default: 50)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with number N of the draw")
     parser.add_argument(
         "--of",
         nargs="+",
@@ -95,7 +96,8 @@ def main() -> int:
         raise
     for test in surveyed.failed:
         print(f"left out, it fails unmutated: {test}")
-    mutants, executed, total = draw(surveyed, modules_of(args.of), seed, args.count, args.most)
+    drawn, executed, total = draw(surveyed, modules_of(args.of), seed, args.first + args.count, args.most)
+    mutants = drawn[args.first :]
     print(
         f"{len(mutants)} mutants of {total}, {executed} of which are in lines that the tests execute",
         flush=True,

@@ -63,6 +63,8 @@ def test_draw_depends_on_its_seed_alone_and_takes_lines_that_no_test_executes() 
     assert all((mutant.site.line < 200) == bool(mutant.tests) for mutant in drawn)
     assert draw(surveyed, modules, 1, 4)[0] == drawn[:4]
     assert draw(surveyed, modules, 2, 30)[0] != drawn
+    among_others = draw(surveyed, modules_of(["records", "protocol"]), 1, 100_000)[0]
+    assert [each for each in among_others if each.module in executed][:30] == drawn
     assert {mutant.tests for mutant in draw(surveyed, modules, 1, 30, 1)[0]} == {("quick",), ()}
     nothing = draw(Survey("", seconds, {}, {}), modules, 1, 30)[0]
     assert [mutant.site for mutant in nothing] == [mutant.site for mutant in drawn]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -93,14 +93,14 @@ def draw(
         most_tests: How many tests, the quickest first, judge a mutant; None for all that execute its line.
 
     Returns:
-        The mutants, the number of all mutants that tests execute, and the number of all. A line that tests
-        begin or cease to execute changes no draw.
+        The mutants, the number of all mutants that tests execute, and the number of all. The draw stays the
+        same, but for what is new or gone, when the source or what tests execute of it changes.
     """
     everything = [
         (name_of(module), site) for module in modules for site in sites(module.read_text(encoding="utf-8"))
     ]
     executed = sum(bool(survey.tests_of(name, site.line)) for name, site in everything)
-    random.Random(seed).shuffle(everything)
+    everything.sort(key=lambda each: sha256(f"{seed} {each[0]} {each[1][2:]}".encode()).digest())
     drawn = [
         Mutant(name, site, tuple(survey.tests_of(name, site.line)[:most_tests]))
         for name, site in everything[:count]
