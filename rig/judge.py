@@ -1,20 +1,21 @@
-"""The one judge between real clusters: each record once, in order, and no other.
+"""The one judge of copies and of readers: each record once, in order, and no other.
 
-Each due record has a place: its number among all that are due. `Places` follows arrivals one by one, so that
-hours of them need a byte for each record. `compare` follows a copy that was read whole, and `judge` follows
-a group of consumers from stay to stay.
+Each due record has a place: its number among all that are due. `judge_copy` follows a copy, `compare` all
+partitions of two topics, and `judge` a reader from stay to stay.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from rig.record import Record
 
-__all__ = ["Order", "Places", "Stay", "Verdict", "compare", "judge"]
+__all__ = ["Loss", "Stay", "Verdict", "compare", "judge", "judge_copy"]
 
 #: Number of wrong records of a kind to describe.
 _DESCRIBED = 3
@@ -32,6 +33,7 @@ class Verdict:
         late: Arrivals after a record that is due later.
         foreign: Arrivals of records that are not due.
         again: Arrivals of records that had arrived before, as is allowed.
+        lacking: The places of the records that are missing, or that were reported as lost.
     """
 
     due: int = 0
@@ -42,6 +44,7 @@ class Verdict:
     foreign: int = 0
     again: int = 0
     details: tuple[str, ...] = ()
+    lacking: tuple[int, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -68,10 +71,11 @@ class Verdict:
             self.foreign + other.foreign,
             self.again + other.again,
             self.details + other.details,
+            self.lacking + other.lacking,
         )
 
 
-class Order(Enum):
+class _Order(Enum):
     """The order of an arrival among the others."""
 
     NEXT = "next"
@@ -79,22 +83,22 @@ class Order(Enum):
     AGAIN = "again"
 
 
-class Places:
-    """The places of one log's records that have arrived."""
+class _Places:
+    """The places of one log's records that have arrived, a byte for each."""
 
     def __init__(self, first: int = 0) -> None:
         """Begin at a place; those before it count as arrived."""
         self._arrived = bytearray(b"\1" * first)
 
-    def arrive(self, place: int) -> Order:
+    def arrive(self, place: int) -> _Order:
         """Note an arrival."""
         if place >= len(self._arrived):
             self._arrived.extend(bytes(place - len(self._arrived)) + b"\1")
-            return Order.NEXT
+            return _Order.NEXT
         if self._arrived[place]:
-            return Order.AGAIN
+            return _Order.AGAIN
         self._arrived[place] = 1
-        return Order.LATE
+        return _Order.LATE
 
     def has(self, place: int) -> bool:
         return place < len(self._arrived) and bool(self._arrived[place])
@@ -120,6 +124,18 @@ class Stay:
     records: Sequence[Hashable]
 
 
+class Loss(NamedTuple):
+    """Records that a mirror reported as lost, once.
+
+    Attributes:
+        records: How many records; None if it could not count them.
+        before: The place before which all of them were.
+    """
+
+    records: int | None
+    before: int
+
+
 def judge(
     expected: Sequence[Hashable],
     stays: Sequence[Stay],
@@ -129,6 +145,7 @@ def judge(
     least: int = 0,
     in_order: bool = True,
     lost: Collection[Hashable] = (),
+    losses: Sequence[Loss] = (),
 ) -> Verdict:
     """Follow a reader through a partition, from stay to stay.
 
@@ -140,20 +157,23 @@ def judge(
         least: The number of first records that it has to read otherwise, at the least.
         in_order: Whether a record that arrives late is wrong.
         lost: Records that may be missing, as they were deleted.
+        losses: The numbers of further records that may be missing.
     """
     places = {record: place for place, record in enumerate(expected)}
-    followed, verdict = Places(first), Verdict()
+    followed, verdict = _Places(first), Verdict()
     for number, stay in enumerate(stays):
         verdict += _follow(places, followed, stay, in_order, lost).of(f"stay {number} at the {stay.where}")
     end = len(expected) if to_end else max(least, followed.end)
-    due = expected[first:end]
-    missing = [each for each in due if not followed.has(places[each]) and each not in lost]
-    return verdict + Verdict(len(due), missing=len(missing), details=_described("missing", missing))
+    due = range(len(expected))[first:end]
+    lacking = [place for place in due if not followed.has(place) and expected[place] not in lost]
+    missing = [expected[place] for place in sorted(_unreported(lacking, losses))]
+    details = _described("missing", missing)
+    return verdict + Verdict(len(due), missing=len(missing), details=details, lacking=tuple(lacking))
 
 
 def _follow(
     places: Mapping[Hashable, int],
-    followed: Places,
+    followed: _Places,
     stay: Stay,
     in_order: bool,
     lost: Collection[Hashable],
@@ -167,11 +187,11 @@ def _follow(
             foreign.append(record)
             continue
         match followed.arrive(place):
-            case Order.AGAIN:
+            case _Order.AGAIN:
                 repeated.append(record)
-            case Order.LATE if record in lost:  # another cluster still has it
+            case _Order.LATE if record in lost:  # another cluster still has it
                 repeated.append(record)
-            case Order.LATE if in_order:
+            case _Order.LATE if in_order:
                 late.append(record)
     twice, again = (repeated, []) if stay.is_exact else ([], repeated)
     details = _described("read twice", twice) + _described("late", late) + _described("foreign", foreign)
@@ -189,6 +209,52 @@ def _described(what: str, records: Sequence[Hashable]) -> tuple[str, ...]:
     return tuple(f"{what}: {each!r}" for each in records[:_DESCRIBED])
 
 
+def _unreported(lacking: Sequence[int], losses: Sequence[Loss]) -> Iterator[int]:
+    """Yield the places of lacking records, the last one first, that cannot be among the lost ones."""
+    earlier = sorted(losses, key=lambda loss: loss.before)
+    room = 0.0
+    for place in reversed(lacking):
+        while earlier and earlier[-1].before > place:
+            records = earlier.pop().records
+            room += math.inf if records is None else records
+        if room < 1:
+            yield place
+        else:
+            room -= 1
+
+
+def judge_copy(
+    expected: Sequence[tuple[int, Hashable]],
+    copy: Sequence[tuple[int, Hashable]],
+    *,
+    may_repeat: bool = False,
+    in_order: bool = True,
+    least: int | None = None,
+    may_lack: Collection[int] = (),
+    losses: Sequence[Loss] = (),
+) -> Verdict:
+    """Compare two logs, each as offsets and contents; offsets may differ, and contents be equal.
+
+    Args:
+        may_repeat: Whether a record may arrive again.
+        in_order: Whether a record whose first arrival is late is wrong.
+        least: The number of first records that have to be there; None for all.
+        may_lack: The places of records that may be missing.
+        losses: What the mirror has reported as lost besides.
+    """
+    contents = Counter(content for _, content in expected)
+    due = _occurrences(expected, contents)
+    return judge(
+        due,
+        [Stay("destination", not may_repeat, _occurrences(copy, contents))],
+        to_end=least is None,
+        least=least or 0,
+        in_order=in_order,
+        lost={due[place] for place in may_lack},
+        losses=losses,
+    )
+
+
 def compare(
     source: Mapping[int, Sequence[Record]],
     destination: Mapping[int, Sequence[Record]],
@@ -204,16 +270,8 @@ def compare(
     """
     verdict = Verdict()
     for partition in sorted({*source, *destination}):
-        ours, theirs = source.get(partition, ()), destination.get(partition, ())
-        copies = Counter(map(_content, ours))
-        stay = Stay("destination", not at_least_once, _occurrences(theirs, copies))
-        found = judge(
-            _occurrences(ours, copies),
-            [stay],
-            to_end=least is None,
-            least=least or 0,
-            in_order=not at_least_once,
-        )
+        ours, theirs = map(_contents, (source.get(partition, ()), destination.get(partition, ())))
+        found = judge_copy(ours, theirs, may_repeat=at_least_once, in_order=not at_least_once, least=least)
         verdict += found.of(f"partition {partition}")
     return verdict
 
@@ -222,24 +280,23 @@ def compare(
 class _Occurrence:
     """A record that differs from all others of its partition, also if their contents are equal."""
 
-    content: tuple[Hashable, ...]
+    content: Hashable
     number: int
     offset: int = field(compare=False)
 
     def __repr__(self) -> str:
-        return f"key {self.content[0]!r} at offset {self.offset}"
+        return f"{self.content!r:.200} at offset {self.offset}"
 
 
-def _occurrences(records: Sequence[Record], most: Counter[tuple[Hashable, ...]]) -> list[_Occurrence]:
+def _occurrences(records: Sequence[tuple[int, Hashable]], most: Counter[Hashable]) -> list[_Occurrence]:
     """Number the occurrences of each content; a surplus one is the last that the source has."""
     seen: Counter[Hashable] = Counter()
     found = []
-    for each in records:
-        content = _content(each)
-        found.append(_Occurrence(content, min(seen[content], max(0, most[content] - 1)), each.offset))
+    for offset, content in records:
+        found.append(_Occurrence(content, min(seen[content], max(0, most[content] - 1)), offset))
         seen[content] += 1
     return found
 
 
-def _content(record: Record) -> tuple[Hashable, ...]:
-    return (record.key, record.value, record.headers, record.timestamp)
+def _contents(records: Sequence[Record]) -> list[tuple[int, Hashable]]:
+    return [(each.offset, (each.key, each.value, each.headers, each.timestamp)) for each in records]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rig.judge import Stay, Verdict, compare, judge
+from rig.judge import Loss, Stay, Verdict, compare, judge, judge_copy
 from rig.record import Record
 
 
@@ -68,6 +68,59 @@ def test_at_least_once_allows_records_again_and_late_alone() -> None:
     assert wrong(records(1, 2, 3), records(1, 2, 1, 2, 3), at_least_once=True) == {"again": 2}
     assert wrong(records(1, 2, 3), records(2, 1, 3), at_least_once=True) == {}
     assert wrong(records(1, 2, 3), records(1, 9, 3), at_least_once=True) == {"missing": 1, "foreign": 1}
+
+
+# Losses that were reported
+
+WRITTEN = list(enumerate(b"abcdef"))
+
+
+def without(missing: list[int], losses: list[Loss]) -> Verdict:
+    """Judge a copy that lacks some records."""
+    return judge_copy(WRITTEN, [each for each in WRITTEN if each[0] not in missing], losses=losses)
+
+
+@pytest.mark.parametrize(
+    ("losses", "missing"),
+    [
+        ([Loss(1, 6)], [3]),
+        ([Loss(2, 6), Loss(1, 2)], [1, 3, 4]),
+        ([Loss(None, 3)], [0, 1, 2]),
+        ([Loss(None, 3), Loss(1, 6)], [0, 1, 2, 5]),
+    ],
+)
+def test_missing_records_are_right_if_all_were_reported_as_lost(
+    losses: list[Loss], missing: list[int]
+) -> None:
+    found = without(missing, losses)
+    assert found.is_exact
+    assert list(found.lacking) == missing
+
+
+@pytest.mark.parametrize(
+    ("losses", "missing", "wrong"),
+    [
+        ([], [3], [3]),
+        ([Loss(1, 6)], [3, 4], [3]),
+        ([Loss(2, 2), Loss(1, 6)], [3, 4], [3]),
+        ([Loss(None, 3)], [1, 2, 3], [3]),
+        ([Loss(None, 3), Loss(1, 6)], [0, 4, 5], [4]),
+    ],
+    ids=["none reported", "fewer reported", "reported before", "unknown before", "unknown and one more"],
+)
+def test_missing_record_is_wrong_if_it_was_written_after_the_reported_losses(
+    losses: list[Loss], missing: list[int], wrong: list[int]
+) -> None:
+    found = without(missing, losses)
+    assert list(found.details) == [f"missing: {WRITTEN[place][1]} at offset {place}" for place in wrong]
+    assert list(found.lacking) == missing
+
+
+def test_copy_may_lack_records_that_were_deleted_and_no_others() -> None:
+    copy = [WRITTEN[0], WRITTEN[3]]
+    assert judge_copy(WRITTEN, copy, least=4, may_lack=[1, 2]).is_exact
+    assert judge_copy(WRITTEN, copy, least=4, may_lack=[1]).missing == 1
+    assert judge_copy(WRITTEN, copy, may_lack=[1, 2]).missing == 2
 
 
 # Readers that move

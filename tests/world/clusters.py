@@ -154,8 +154,7 @@ class TwoBrokers:
         """Let the judge compare the copies of partitions, from one on, with what producers wrote."""
         reads_committed = self.settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         for number, history in enumerate(histories, partition):
-            are_same = len(set(history.uncommitted)) < len(history.records)
-            judge = Judge(reads_committed=reads_committed, are_same=are_same)
+            judge = Judge(reads_committed=reads_committed)
             found = judge.compare(self.copied(topic, number), history.records, due=lambda record: True)
             assert found.problems == [], f"{topic}-{number}: {found.problems}"
 

@@ -162,7 +162,6 @@ def judge_of(world: TaskWorld) -> Judge:
         reads_committed=world.setup.reads_committed and not world.level_has_changed,
         may_repeat=world.setup.delivery is Delivery.AT_LEAST_ONCE,
         seen=_without_time if sets_times else _whole,
-        are_same=world.setup.are_same,
         may_lack_hidden=world.level_has_changed,
     )
 

@@ -1,14 +1,15 @@
-"""The one judge of a copy: each record once, in order, nowhere else."""
+"""What the one judge needs to know of the mirror whose copies it judges, and of its source."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.world.batches import Content
+from rig import judge
 
+from .batches import Content
 from .history import Written
 
 __all__ = ["Finding", "Judge", "Loss"]
@@ -38,7 +39,7 @@ class Finding(NamedTuple):
 
     """
 
-    problems: list[str]
+    problems: Sequence[str]
     missing: Sequence[Written] = ()
 
 
@@ -52,14 +53,12 @@ class Judge:
         may_repeat: Whether a record may come again (at least once), as long as first copies are in order.
         seen: The part of a record that the destination keeps.
         may_lack_hidden: Whether the copy need not have what readers of committed records do not see.
-        are_same: Whether records may equal each other, so that only their number and order tell them apart.
 
     """
 
     reads_committed: bool = True
     may_repeat: bool = False
     seen: Callable[[Content], Content] = lambda record: record
-    are_same: bool = False
     may_lack_hidden: bool = False
 
     def compare(
@@ -80,51 +79,20 @@ class Judge:
             losses: The losses that the mirror reported.
 
         """
-        wanted = {
-            number: each for number, each in enumerate(written) if each.is_shown or not self.reads_committed
-        }
-        if self.are_same:
-            return Finding(self._problems_by_place(copy, list(wanted.values()), due))
-        numbers = {self.seen(each.content): number for number, each in wanted.items()}
-        last = -1
-        copied: set[int] = set()
-        for offset, record in enumerate(copy):
-            number = numbers.get(self.seen(record))
-            if number is None:
-                return Finding(
-                    [f"record {offset} of the copy, {record}, is none that a reader of the source sees"]
-                )
-            if number in copied and not self.may_repeat:
-                return Finding([f"record {offset} of the copy, {record}, is there twice"])
-            if number not in copied and number < last:
-                return Finding([f"record {offset} of the copy, {record}, is out of order"])
-            copied.add(number)
-            last = max(last, number)
-        missing = [
-            number
-            for number, each in wanted.items()
-            if number not in copied
-            and not (each.may_lack or (self.may_lack_hidden and not each.is_shown))
-            and (number < last or due(each))
-        ]
-        problems = []
-        unreported = list(_unreported(missing, losses))
-        if unreported:
-            first = written[unreported[-1]]
-            problems = [
-                f"{len(missing)} records are missing, and {len(unreported)} of them were not reported as "
-                f"lost. The first of these is at source offset {first.offset}: {first.content}. {len(copy)} "
-                f"of {len(wanted)} are in the copy"
-            ]
-        return Finding(problems, [written[number] for number in missing])
+        numbers = [number for number, each in enumerate(written) if each.is_shown or not self.reads_committed]
+        wanted = [written[number] for number in numbers]
+        verdict = judge.judge_copy(
+            [(each.offset, self.seen(each.content)) for each in wanted],
+            [(place, self.seen(record)) for place, record in enumerate(copy)],
+            may_repeat=self.may_repeat,
+            least=max((place + 1 for place, each in enumerate(wanted) if due(each)), default=0),
+            may_lack=[place for place, each in enumerate(wanted) if self._may_lack(each)],
+            losses=[judge.Loss(each.records, bisect_left(numbers, each.written)) for each in losses],
+        )
+        return Finding(list(verdict.details), [wanted[place] for place in verdict.lacking])
 
-    def _problems_by_place(
-        self, copy: Sequence[Content], wanted: Sequence[Written], due: Callable[[Written], bool]
-    ) -> list[str]:
-        if list(map(self.seen, copy)) != [self.seen(each.content) for each in wanted[: len(copy)]]:
-            return [f"the copy's {len(copy)} records are not the first of the source's {len(wanted)}"]
-        missing = [each for each in wanted[len(copy) :] if due(each)]
-        return [f"{len(missing)} records are missing at the copy's end"] if missing else []
+    def _may_lack(self, written: Written) -> bool:
+        return written.may_lack or (self.may_lack_hidden and not written.is_shown)
 
     def places(
         self, copy: Sequence[tuple[int, Content]], written: Sequence[Written]
@@ -133,17 +101,3 @@ class Judge:
         offsets = {self.seen(each.content): each.offset for each in written}
         found = [(offsets.get(self.seen(content)), offset) for offset, content in copy]
         return [(source, offset) for source, offset in found if source is not None]
-
-
-def _unreported(missing: Sequence[int], losses: Sequence[Loss]) -> Iterator[int]:
-    """Yield the numbers of missing records, the last one first, that cannot be among the lost ones."""
-    earlier = sorted(losses, key=lambda loss: loss.written)
-    room = 0.0
-    for number in reversed(missing):
-        while earlier and earlier[-1].written > number:
-            records = earlier.pop().records
-            room += math.inf if records is None else records
-        if room < 1:
-            yield number
-        else:
-            room -= 1
