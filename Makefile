@@ -99,7 +99,7 @@ hostile: $(VENV)/for-test
 	$(BIN)/python -m tests.hostile $(ARGS)
 
 soak: $(VENV)/for-test native kafka-tools
-	$(BIN)/python -m tests.campaigns.soak $(ARGS)
+	$(BIN)/python -m tests.campaigns --kind soak $(ARGS)
 
 mutants: $(VENV)/for-test native
 	$(BIN)/python -m tests.mutants $(ARGS)

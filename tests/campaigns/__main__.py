@@ -1,6 +1,7 @@
 """Trials in which everything goes wrong, each copy judged: ``python -m tests.campaigns --help``.
 
-Half of them are between real clusters, and half within this process.
+Half of them are between real clusters, and half within this process. One of kind soak lasts an hour, or the
+minutes that are given.
 
 The exit code is 0 only if every trial was exact.
 """
@@ -24,10 +25,15 @@ from rig.judge import Verdict
 from . import plan as tasks
 from . import trial as task_trial
 from .clusters import plan as clusters
-from .clusters.arena import Arena, open_arena
+from .clusters.arena import Arena, open_arena, open_locked_arena
 from .clusters.trial import run_trial
-from .kinds import KINDS, Kind, kind_of
+from .kinds import Kind, kind_of
 from .report import AnyPlan, Outcome, line_of, markdown
+
+_SOAK_MINUTES = 60.0
+
+#: A login lasts a fifteenth of a soak, so that the mirror renews it often.
+_LOGINS = 15
 
 #: Number of trials to search for one with the selected text.
 _SEARCHED = 5_000
@@ -36,11 +42,13 @@ _SEARCHED = 5_000
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns", description=__doc__)
     parser.add_argument("--trials", type=int, default=400, help="number of trials (default: 400)")
-    parser.add_argument("--minutes", type=float, help="begin no trial after this time")
+    parser.add_argument(
+        "--minutes", type=float, help="begin no trial after this time; of a soak, its duration (default: 60)"
+    )
     parser.add_argument("--seed", type=int, help="seed of a run to repeat (default: random, and printed)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with trial number N")
     parser.add_argument(
-        "--kind", choices=sorted({kind.name.lower() for kind in KINDS}), help="only trials of this kind"
+        "--kind", choices=sorted(kind.name.lower() for kind in Kind), help="only trials of this kind"
     )
     parser.add_argument(
         "--with",
@@ -87,7 +95,7 @@ def main() -> int:
         if arena is not None and (refused := mounts_are_refused()):
             print(f"no trial fills a disk: this process may not mount ({refused})", flush=True)
         for turn, plan in enumerate(plans):
-            if args.minutes and time.monotonic() - began > args.minutes * 60:
+            if args.minutes and kind is not Kind.SOAK and time.monotonic() - began > args.minutes * 60:
                 break
             outcomes.append(_run(arena, plan, logs / f"trial-{turn:03}-{plan.seed}", args.patience))
             print(f"{turn}: {line_of(outcomes[-1])}", flush=True)
@@ -100,6 +108,8 @@ def main() -> int:
 
 def _plans(args: argparse.Namespace, kind: Kind | None) -> list[AnyPlan]:
     """Draw the plans: trial number N of a run is the one whose seed is the run's and N."""
+    if kind is Kind.SOAK:
+        return [clusters.draw_soak(args.seed, args.minutes or _SOAK_MINUTES, args.without)]
 
     def draw(number: int) -> AnyPlan:
         match kind or kind_of(number):
@@ -121,6 +131,8 @@ def _plans(args: argparse.Namespace, kind: Kind | None) -> list[AnyPlan]:
 
 def _arena_for(plans: list[AnyPlan], *, with_agent: bool) -> AbstractContextManager[Arena | None]:
     """Open the clusters, unless all trials are within this process."""
+    if plans and plans[0].kind is Kind.SOAK:
+        return open_locked_arena(sum(plans[0].setup.lasts_s) * 1000 // _LOGINS)
     is_within = all(plan.kind.is_within for plan in plans)
     return nullcontext() if is_within else open_arena(with_agent=with_agent)
 

@@ -44,10 +44,14 @@ class Family(enum.Enum):
     CLEANER = "cleaner"
     #: Other producers write to the copy, and that is allowed.
     OTHER_WRITERS = "other writers"
-    #: Faults of Spark's processes.
+    #: Requests that are cut, held up, or late.
+    NETWORK = "network"
+    #: Faults of the mirror's processes, and of Spark's.
     SPARK = "Spark"
-    #: Topics of the source are created, grow, or are created again.
+    #: Topics of the source are created, or grow.
     TOPICS = "topics"
+    #: Topics of the source are created again.
+    RECREATED = "topics that are created again"
     #: Consumer groups, their coordinators, and the commits of translated offsets.
     GROUPS = "groups"
     #: Consumers that change clusters, and operators that change their groups.

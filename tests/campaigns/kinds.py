@@ -18,9 +18,8 @@ class Kind(Enum):
     """Tasks in this process between embedded brokers."""
     READERS = "tasks and consumers"
     """The same, with consumers that stop at one broker and go on at the other."""
-
     SOAK = "soak"
-    """``shoal mirror`` for an hour between two locked clusters (`soak`), by a command of its own."""
+    """``shoal mirror`` for an hour between two locked clusters; only if it is asked for."""
 
     @property
     def is_within(self) -> bool:

@@ -16,6 +16,9 @@ __all__ = ["AnyPlan", "Outcome", "line_of", "markdown"]
 
 AnyPlan: TypeAlias = Plan[Any, Any, Any]
 
+#: Its head, and its rows.
+Table: TypeAlias = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
+
 
 @dataclass
 class Outcome:
@@ -33,6 +36,7 @@ class Outcome:
         phases: Seconds of each phase.
         reading: The verdict on what the consumers have read that moved.
         moves: Number of their moves.
+        tables: What a long trial has measured: the heads and rows of tables.
     """
 
     plan: AnyPlan
@@ -46,6 +50,7 @@ class Outcome:
     phases: dict[str, float] = field(default_factory=dict)
     reading: Verdict = field(default_factory=Verdict)
     moves: int = 0
+    tables: list[Table] = field(default_factory=list)
 
     @property
     def is_exact(self) -> bool:
@@ -100,7 +105,9 @@ def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
     came = Counter(event for each in outcomes for event in each.came)
     events = [(name, str(drawn[name]), str(came[name])) for name in sorted(drawn)]
     head = f"Seed {seed}, {seconds / 60:.0f} minutes."
-    return "\n".join([head, "", *_table(("", ""), rows), "", *_table(("event", "drawn", "came"), events), ""])
+    tables: list[Table] = [(("", ""), rows), (("event", "drawn", "came"), events)]
+    tables += [table for each in outcomes for table in each.tables]
+    return "\n".join([head, "", *(line for table in tables for line in (*_table(*table), ""))])
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

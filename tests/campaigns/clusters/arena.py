@@ -1,26 +1,43 @@
-"""Two clusters of three brokers each, with proxies before all of them, and the faults to inject."""
+"""Two clusters of three brokers each, with proxies or locks before all of them, and the faults to inject."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from rig import disk
 from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM, KafkaCluster, start_in_parallel
 from rig.leaders import first_coordinator, move_leaders
+from rig.locked import LockedKafka, jaas, locked_kafka
 from rig.proxy import Proxies
 from rig.wait import wait_until
 
-__all__ = ["BROKERS", "Arena", "Ending", "Side", "controller_of", "coordinator_of", "open_arena"]
+__all__ = [
+    "BROKERS",
+    "Arena",
+    "Ending",
+    "Side",
+    "controller_of",
+    "coordinator_of",
+    "open_arena",
+    "open_locked_arena",
+]
 
 BROKERS = 3
 
@@ -62,6 +79,26 @@ class Side(Enum):
     DESTINATION = "destination"
 
 
+#: The mirror's principal at locked clusters, which is no super user, its login, and its rights.
+_PRINCIPAL = "bob"
+_MECHANISM = "SCRAM-SHA-512"
+_GRANTED: Mapping[Side, Mapping[ResourceType, Sequence[AclOperation]]] = {
+    Side.SOURCE: {
+        ResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
+        ResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE),
+    },
+    Side.DESTINATION: {
+        ResourceType.TOPIC: (
+            *(AclOperation.CREATE, AclOperation.ALTER, AclOperation.READ, AclOperation.WRITE),
+            *(AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
+        ),
+    },
+}
+
+#: A broker that lacks CPU is not fenced by its controller: these are Kafka's own times, not the rig's.
+_PATIENT: dict[str, object] = {"broker.session.timeout.ms": 9_000, "broker.heartbeat.interval.ms": 2_000}
+
+
 class Ending(Enum):
     """The way in which a broker ends."""
 
@@ -86,12 +123,14 @@ class Arena:
 
     Attributes:
         clusters: The clusters, by side.
-        proxies: The proxies in front of their brokers.
+        proxies: The proxies in front of their brokers; none of locked ones, whose requests are encrypted.
+        keys: What the mirror needs to connect to locked clusters, as properties.
         has_disks: Whether the trials can fill the disks of the destination's brokers.
     """
 
     clusters: dict[Side, KafkaCluster]
-    proxies: dict[Side, Proxies]
+    proxies: dict[Side, Proxies] = field(default_factory=dict)
+    keys: Mapping[Side, Mapping[str, object]] = field(default_factory=lambda: {side: {} for side in Side})
     has_disks: bool = False
     _locks: dict[Side, threading.Lock] = field(
         default_factory=lambda: {side: threading.Lock() for side in Side}
@@ -102,9 +141,9 @@ class Arena:
         """Addresses of the brokers themselves."""
         return self.clusters[side].bootstrap
 
-    def proxied(self, side: Side) -> str:
-        """Addresses of the proxies."""
-        return self.proxies[side].bootstrap
+    def before(self, side: Side) -> str:
+        """Addresses for the mirror: of the proxies, or of the locked listeners."""
+        return self.proxies[side].bootstrap if self.proxies else self.clusters[side].listener("SASLTLS")
 
     def expire_producers_after(self, expiration_ms: int) -> None:
         """Set the destination's ``producer.id.expiration.ms``, a dynamic setting, and wait for its effect."""
@@ -192,7 +231,41 @@ def open_arena(*, with_agent: bool = False) -> Iterator[Arena]:
         Proxies(clusters[Side.SOURCE].proxied_ports) as source,
         Proxies(clusters[Side.DESTINATION].proxied_ports) as destination,
     ):
-        yield Arena(clusters, {Side.SOURCE: source, Side.DESTINATION: destination}, has_disks)
+        proxies = {Side.SOURCE: source, Side.DESTINATION: destination}
+        yield Arena(clusters, proxies, has_disks=has_disks)
+
+
+@contextmanager
+def open_locked_arena(relogin_ms: int) -> Iterator[Arena]:
+    """Start clusters that require TLS, a login and ACLs of the mirror.
+
+    Args:
+        relogin_ms: ``connections.max.reauth.ms``: after this a client has to renew its login.
+    """
+    relogin = {f"listener.name.sasltls.{_MECHANISM.lower()}.connections.max.reauth.ms": relogin_ms}
+    config = {**_CONFIG, **_PATIENT, **relogin}
+    with ExitStack() as stack:
+        locked = {
+            side: stack.enter_context(locked_kafka(brokers=BROKERS, config=config, heap=_HEAP))
+            for side in Side
+        }
+        for side, kafka in locked.items():
+            for kind, operations in _GRANTED[side].items():
+                kafka.allow(_PRINCIPAL, kind, "*", *operations)
+        yield Arena(
+            {side: kafka.cluster for side, kafka in locked.items()},
+            keys={side: _key_of(kafka) for side, kafka in locked.items()},
+        )
+
+
+def _key_of(kafka: LockedKafka) -> dict[str, object]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": _MECHANISM,
+        "sasl.jaas.config": jaas(_MECHANISM, _PRINCIPAL),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": kafka.directory / "ca.pem",
+    }
 
 
 def _in_sync(admin: AdminClient) -> bool:

@@ -127,7 +127,6 @@ class _Loader:
         self._topic = topic
         self._partitions = partitions
         self._dice = random.Random(f"{topic}/{first_key}")
-        self._now_ms = int(time.time() * 1000)
         self._count = first_key - 1
         self._failures: list[KafkaError] = []
         self._others = [
@@ -137,6 +136,7 @@ class _Loader:
                 {"compression.codec": codec, "enable.idempotence": True},
                 {"compression.codec": codec, "enable.idempotence": False, "acks": "all"},
             )
+            if settings["enable.idempotence"] or not setup.lasts_s
         ]
         self._transactional = Producer(
             {
@@ -189,11 +189,12 @@ class _Loader:
 
     def _batch(self, number: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield timestamps and values."""
-        age_ms = THIRTY_DAYS_MS if self._is_old(number) else 0
+        now_ms = int(time.time() * 1000) - (THIRTY_DAYS_MS if self._is_old(number) else 0)
         for _ in range(self._dice.randint(1, self._setup.largest_batch)):
             size = self._dice.choice([0, 10, 100, 500])
             value = self._dice.choice([None, self._dice.randbytes(size), b"chaos " * (size // 6)])
-            yield self._now_ms - age_ms + self._count % 1000, value
+            # In a long trial, the time until a record arrives is measured.
+            yield now_ms + (0 if self._setup.lasts_s else self._count % 1000), value
 
     def _is_old(self, number: int) -> bool:
         if self._setup.age is Age.MIXED:

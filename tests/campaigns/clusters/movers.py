@@ -12,6 +12,7 @@ from rig.cluster import java_properties
 from rig.shoal import SHOAL
 from tests.hasty import hasty
 
+from .arena import Arena, Side
 from .setup import Program, Setup
 
 __all__ = ["Mover", "Started"]
@@ -40,14 +41,12 @@ class Mover:
 
     Attributes:
         setup: The properties of the trial's world.
-        source: Bootstrap servers; of proxies, as those of the destination.
-        destination: Likewise.
+        arena: The clusters, and how to connect to them.
         directory: Directory for files, and for checkpoints.
     """
 
     setup: Setup
-    source: str
-    destination: str
+    arena: Arena
     directory: Path
 
     def started(self, *, once: bool, goes_on: bool = False) -> Started:
@@ -63,15 +62,8 @@ class Mover:
 
     def _mirror(self, *, once: bool, goes_on: bool) -> list[str]:
         setup = self.setup
-        timeout = {"request.timeout.ms": setup.request_timeout_ms}
-        source = self._file("source", {**timeout, "isolation.level": setup.isolation})
-        # An expression may match a topic that does not exist yet; a name may not.
-        topics = rf"{setup.topic}(-new-\d+)?" if setup.finds_topics else setup.topic
         return [
-            *["mirror", "--json", "--verbose"],
-            *["--from", self.source, "--from-config", source],
-            *["--to", self.destination, "--to-config", self._file("destination", timeout)],
-            *["--topics", topics, "--group", setup.topic],
+            *["mirror", "--json", "--verbose", *self._both()],
             *["--fetch-buffer-bytes", str(setup.fetch_buffer_bytes)],
             *["--checkpoint", str(self.directory / "checkpoint")],
             *(["--rebatch", setup.rebatch] if setup.rebatch else []),
@@ -80,6 +72,25 @@ class Mover:
             *(["--once"] if once else []),
             *(["--refresh", "1"] if setup.finds_topics and not once else []),
             *self._follow_groups(),
+        ]
+
+    def verify(self) -> list[str]:
+        """Return the arguments of a comparison of all that was mirrored."""
+        return ["verify", *self._both()]
+
+    def _both(self) -> list[str]:
+        """Return the options of both clusters, of the topics and of the group."""
+        setup = self.setup
+        timeout = {"request.timeout.ms": setup.request_timeout_ms}
+        source = {**timeout, "isolation.level": setup.isolation, **self.arena.keys[Side.SOURCE]}
+        destination = {**timeout, **self.arena.keys[Side.DESTINATION]}
+        # An expression may match a topic that does not exist yet; a name may not.
+        topics = rf"{setup.topic}(-new-\d+)?" if setup.finds_topics else setup.topic
+        return [
+            *["--from", self.arena.before(Side.SOURCE), "--from-config", self._file("source", source)],
+            *["--to", self.arena.before(Side.DESTINATION)],
+            *["--to-config", self._file("destination", destination)],
+            *["--topics", topics, "--group", setup.topic],
         ]
 
     def _hasty(self) -> Sequence[str]:
@@ -97,7 +108,7 @@ class Mover:
         timeout = {"request.timeout.ms": setup.request_timeout_ms}
         consumer = {
             **timeout,
-            "bootstrap.servers": self.source,
+            "bootstrap.servers": self.arena.before(Side.SOURCE),
             "group.id": setup.topic,
             "auto.offset.reset": "earliest",
             "isolation.level": setup.isolation,
@@ -107,7 +118,7 @@ class Mover:
         }
         producer = {
             **timeout,
-            "bootstrap.servers": self.destination,
+            "bootstrap.servers": self.arena.before(Side.DESTINATION),
             "compression.type": dice.choice(["none", "gzip", "lz4", "zstd"]),
             "batch.size": dice.choice([500, 16_384]),
             "max.in.flight.requests.per.connection": dice.choice([1, 5]),

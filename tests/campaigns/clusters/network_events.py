@@ -41,25 +41,25 @@ def _cut_or_stalled(api: ApiKey, dice: random.Random, after: int) -> Disturbance
     return Disturbance(api, step, after, stall_s=stall_s, cut=cut, reset=dice.random() < 0.5)
 
 
-@happens(Family.FAULTS, weight=4)
+@happens(Family.NETWORK, weight=4)
 def produce_request_is_cut(world: ClustersWorld, dice: random.Random) -> None:
     """The connection ends before a Produce request, within it, or before its response."""
     world.disturb(Side.DESTINATION, _cut(ApiKey.PRODUCE, dice, world.a_moment(dice)))
 
 
-@happens(Family.FAULTS, weight=3)
+@happens(Family.NETWORK, weight=3)
 def acknowledgement_is_lost(world: ClustersWorld, dice: random.Random) -> None:
     """The destination has written a batch, and the mirror gets no response."""
     world.disturb(Side.DESTINATION, _cut(ApiKey.PRODUCE, dice, world.a_moment(dice), Step.BEFORE_RESPONSE))
 
 
-@happens(Family.FAULTS, weight=3)
+@happens(Family.NETWORK, weight=3)
 def produce_request_is_stalled(world: ClustersWorld, dice: random.Random) -> None:
     """A Produce request takes seconds, and then ends or not."""
     world.disturb(Side.DESTINATION, _cut_or_stalled(ApiKey.PRODUCE, dice, world.a_moment(dice)))
 
 
-@happens(Family.FAULTS, weight=1)
+@happens(Family.NETWORK, weight=1)
 def produce_request_arrives_late(world: ClustersWorld, dice: random.Random) -> None:
     """A Produce request arrives after the mirror has given it up."""
     # If brokers forget the producer meanwhile, no mirror can prevent that they take the request again.
@@ -72,13 +72,13 @@ def produce_request_arrives_late(world: ClustersWorld, dice: random.Random) -> N
     )
 
 
-@happens(Family.FAULTS, weight=2)
+@happens(Family.NETWORK, weight=2)
 def fetch_is_cut_or_stalled(world: ClustersWorld, dice: random.Random) -> None:
     """A Fetch takes seconds, or its connection ends."""
     world.disturb(Side.SOURCE, _cut_or_stalled(ApiKey.FETCH, dice, dice.randint(0, 12)))
 
 
-@happens(Family.FAULTS, weight=3)
+@happens(Family.NETWORK, weight=3)
 def other_request_is_cut_or_stalled(world: ClustersWorld, dice: random.Random) -> None:
     """A request takes seconds that comes rarely, or its connection ends."""
     side = dice.choice([Side.SOURCE, Side.SOURCE, Side.DESTINATION])

@@ -19,13 +19,13 @@ def _pause(world: ClustersWorld, dice: random.Random, part: Part) -> None:
     world.to_mirror(dice, lambda run: run.pause(part, paused_s))
 
 
-@happens(Family.FAULTS, weight=5)
+@happens(Family.SPARK, weight=5)
 def mirror_is_killed(world: ClustersWorld, dice: random.Random) -> None:
     """Kill the mirror's first process, or its JVM, too."""
     world.to_mirror(dice, dice.choice([MirrorRun.kill_with_jvm, MirrorRun.kill]))
 
 
-@happens(Family.FAULTS, weight=2)
+@happens(Family.SPARK, weight=2)
 def mirror_is_paused(world: ClustersWorld, dice: random.Random) -> None:
     """The mirror's first process stands still."""
     _pause(world, dice, Part.DRIVER)

@@ -90,6 +90,8 @@ class Setup:
         starts_latest: The mirror has ``--start latest``, and was started once before the first step.
         continues: Whether it continues in a topic that was created again; otherwise it stops until the end.
         groups: The groups whose consumers change clusters.
+        lasts_s: The seconds of each step of a long trial, in which producers write all the time. They have
+            no plain producer: one that tries again when its broker was killed writes twice.
     """
 
     topic: str
@@ -112,6 +114,7 @@ class Setup:
     starts_latest: bool
     continues: bool
     groups: tuple[GroupPlan, ...] = ()
+    lasts_s: tuple[int, ...] = ()
 
     @property
     def expiration_ms(self) -> int:
@@ -128,6 +131,7 @@ class Setup:
             "--start latest": self.starts_latest,
             "--continue-after source-reset": self.continues,
             f"groups with {', '.join(str(len(each.stays)) for each in self.groups)} stays": self.groups,
+            f"steps of {', '.join(map(str, self.lasts_s))} s": self.lasts_s,
         }
         return ", ".join(
             [self.program.value, self.age.value, *(text for text, holds in said.items() if holds)]

@@ -90,7 +90,7 @@ _GROWTH = {"partitions are added": _partitions_are_added, "topic is created": _t
 for _name in _MEANWHILE:
     CLUSTERS.add(
         f"source topic is created again {_name}",
-        Family.TOPICS,
+        Family.RECREATED,
         partial(_topic_is_created_again, meanwhile=_name),
         weight=2,
         incidents=[IncidentKind.SOURCE_RESET],

@@ -10,6 +10,8 @@ from pathlib import Path
 from ..report import Outcome
 from .arena import Arena
 from .checks import check
+from .lag import LAG_HEAD, lag_rows
+from .memory import MEMORY_HEAD
 from .plan import ClustersPlan
 from .setup import Program
 from .world import ClustersWorld
@@ -28,7 +30,10 @@ def run_trial(plan: ClustersPlan, arena: Arena, logs: Path, patience: float = 1.
     trial = _Trial(plan, ClustersWorld(plan.setup, arena, logs, patience))
     began = time.monotonic()
     try:
-        trial.run()
+        if plan.setup.lasts_s:
+            trial.run_long()
+        else:
+            trial.run()
     finally:
         trial.outcome.seconds = time.monotonic() - began
         trial.world.consumers.end()
@@ -54,7 +59,8 @@ class _Trial:
         with self._phase("create"):
             self.world.prepare()
         for number, step in enumerate(self._plan.steps):
-            with self._step(f"after step {number}", self._rounds(number)):
+            lasts_s = self._plan.setup.lasts_s[number] if self._plan.setup.lasts_s else 0
+            with self._step(f"after step {number}", self._rounds(number), lasts_s):
                 if not number:
                     self.world.consumers.begin()
                 step.play(self.world, f"{self._plan.seed}/{number}")
@@ -71,15 +77,29 @@ class _Trial:
         if not self.outcome.comparison.due:
             self.outcome.problems.append("there was no record to compare")
 
+    def run_long(self) -> None:
+        """Run the same, and judge what only hours show; last of all by ``shoal verify``."""
+        world, outcome = self.world, self.outcome
+        with world.arrivals:
+            self.run()
+        outcome.problems += world.memory.problems()
+        outcome.problems += [f"the mirror ended by itself: {each}" for each in world.errors]
+        outcome.tables = [
+            (MEMORY_HEAD, world.memory.rows()),
+            (LAG_HEAD, lag_rows(world.arrivals.all, world.windows)),
+        ]
+        with self._phase("verify"):
+            outcome.problems += world.verify()
+
     def _rounds(self, number: int) -> int:
         return self._plan.setup.rounds if not number else self._plan.setup.rounds // 3
 
     @contextmanager
-    def _step(self, when: str, rounds: int) -> Iterator[None]:
+    def _step(self, when: str, rounds: int, lasts_s: int = 0) -> Iterator[None]:
         """Let the source grow, run, and judge."""
         world = self.world
         with self._phase("load"):
-            world.begin_step(rounds)
+            world.begin_step(rounds, lasts_s)
         try:
             with self._phase("mirror"):
                 yield

@@ -5,6 +5,7 @@ This world sees the mirror from outside: records, committed positions, exit code
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import signal
@@ -18,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from rig.proxy import Disturbance
-from rig.shoal import state_in
+from rig.shoal import run_shoal, state_in
 from shoal.errors import ShoalError
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
@@ -27,7 +28,9 @@ from shoal.topic_partition import TopicPartition
 
 from .arena import Arena, Side
 from .consumers import MovingConsumers
+from .lag import Arrivals, Window
 from .load import create_on, delete_on, layout
+from .memory import Memory
 from .movers import Mover
 from .positions import CommittedPositions
 from .processes import Ended, MirrorRun, end_orphans
@@ -42,7 +45,8 @@ _ATTEMPT_S = 150.0
 #: Number of processes of a step that may fail one after the other, without those that were killed.
 _FAILURES = 4
 
-#: Number of processes of a step that may be killed, or end without an error, before everything is copied.
+#: Number of processes of a step that may be killed, or end without an error, before everything is copied; one
+#: more for each of its events.
 _ATTEMPTS = 10
 
 #: An orphan ends after it notices that its driver is gone; a lease is 30 s, and so is a request's timeout.
@@ -59,8 +63,20 @@ _MEMBER_S = 15.0
 #: Batches of each partition before the first start of a mirror with ``--start latest``.
 _ROUNDS_BEFORE = 5
 
+#: Batches that producers of a long step write to each partition at once: some 150 records a second in all.
+_ROUNDS_AT_ONCE = 3
+
+#: Records that are sent before a mirror begins wait for it.
+_START = "start of the mirror"
+
+#: From SIGTERM, after hours of work.
+_ENDS_WITHIN_S = 3.0
+
 #: Exit code of a mirror that continued after an incident.
 _CONTINUED = 4
+
+#: Of ``shoal verify``, which reads hours of records.
+_VERIFIED_WITHIN_S = 1_800.0
 
 
 class ClustersWorld:
@@ -71,8 +87,11 @@ class ClustersWorld:
         topics: The source's topics.
         positions: The mirror's committed positions.
         consumers: The consumers that move between the clusters.
+        arrivals: The records that arrive at the destination, as an independent consumer sees them.
+        memory: The memory of the mirror in long steps.
         problems: Sentences about what is wrong.
         came: The names of the events that came.
+        windows: When those events began and ended that came at a moment.
         expected: The kinds of incidents that events have made possible.
         incidents: The partitions that continued, each with the kind of its incident.
         reached: The end up to which each partition is copied by a mirror that has copied all; empty if it was
@@ -98,8 +117,11 @@ class ClustersWorld:
         self.positions = CommittedPositions(arena.bootstrap(Side.SOURCE), setup.topic)
         bootstraps = {side: arena.bootstrap(side) for side in Side}
         self.consumers = MovingConsumers(setup, bootstraps, patience)
+        self.arrivals = Arrivals(arena.bootstrap(Side.DESTINATION), self.topics.partitions)
+        self.memory = Memory()
         self.problems: list[str] = []
         self.came: list[str] = []
+        self.windows: list[Window] = []
         self.expected: set[IncidentKind] = set()
         self.incidents: set[tuple[str, IncidentKind]] = set()
         self.reached: dict[TopicPartition, int] = {}
@@ -111,7 +133,7 @@ class ClustersWorld:
         self._documented: list[str] = []
         self._logs = logs
         self._patience = patience
-        self._mover = Mover(setup, arena.proxied(Side.SOURCE), arena.proxied(Side.DESTINATION), logs)
+        self._mover = Mover(setup, arena, logs)
         self._current: MirrorRun | None = None
         self._starting = threading.Lock()
         self._orphans: list[psutil.Process] = []
@@ -120,6 +142,9 @@ class ClustersWorld:
         self._disturbances: list[tuple[str, Disturbance]] = []
         self._event = ""
         self._moments = setup.rounds
+        self._flow: threading.Thread | None = None
+        self._flows_since: float | None = None
+        self._began_s = 0.0
         self._settling = threading.Lock()
         self._looked_at = 0.0
         self._is_settled = False
@@ -138,16 +163,25 @@ class ClustersWorld:
             self.copy_all(follows=False)
             self.topics.pass_over()
 
-    def begin_step(self, rounds: int) -> None:
-        """Let the source grow, and begin to count moments."""
+    def begin_step(self, rounds: int, lasts_s: int = 0) -> None:
+        """Let the source grow, and begin to count moments.
+
+        Args:
+            lasts_s: For how many seconds the source then grows while a mirror copies.
+        """
+        self._began_s = time.time()
+        if not lasts_s:
+            self.windows.append(Window(_START, self._began_s, math.inf))
         self.topics.load(rounds)
         for proxies in self.arena.proxies.values():
             proxies.clear()
-        self.arena.proxies[Side.DESTINATION].delays_s = {ApiKey.PRODUCE: self.setup.delay_s}
+            proxies.delays_s = {ApiKey.PRODUCE: self.setup.delay_s}
         self._over.clear()
-        self._moments = rounds
+        self._moments = lasts_s or rounds
         self._looked_at = 0.0
         self.reached, self.stopped = {}, {}
+        self._flows_since = None
+        self._flow = self._happen("the load", self._let_flow) if lasts_s else None
 
     def end_step(self) -> None:
         """End all that happens, heal the clusters, and wait until no process is left."""
@@ -164,12 +198,19 @@ class ClustersWorld:
         self.came += [name for name, met in self._disturbances if met.hits]
         for found in (self._happening, self._disturbances, self._orphans):
             found.clear()
-        most = self.arena.proxies[Side.DESTINATION].most_in_flight(ApiKey.PRODUCE)
-        if most > MOST_IN_FLIGHT:
-            self.problems.append(f"{most} requests were in flight on one connection")
         for proxies in self.arena.proxies.values():
+            most = proxies.most_in_flight(ApiKey.PRODUCE)
+            if most > MOST_IN_FLIGHT:
+                self.problems.append(f"{most} requests were in flight on one connection")
             proxies.clear()
         self.arena.heal()
+
+    def verify(self) -> Iterator[str]:
+        """Let the command compare all that was mirrored; yield what it finds."""
+        state = self._logs.parent
+        done = run_shoal(*self._mover.verify(), state=state, timeout_s=_VERIFIED_WITHIN_S)
+        if done.returncode:
+            yield f"shoal verify ended with {done.returncode}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
 
     def clean_up(self) -> None:
         """Delete what an exact trial has left."""
@@ -203,7 +244,7 @@ class ClustersWorld:
         return self.topics.names
 
     def a_moment(self, dice: random.Random) -> int:
-        """Draw a number of Produce requests of this step."""
+        """Draw a number of Produce requests of this step; of a long one, of seconds."""
         return dice.randint(0, self._moments)
 
     def disturb(self, side: Side, disturbance: Disturbance) -> None:
@@ -219,23 +260,47 @@ class ClustersWorld:
         after, name = self.a_moment(dice), self._event
 
         def act_at_the_moment() -> None:
+            if not self._await_moment(after):
+                return
+            began_s = time.time()
+            if act() is not False:
+                self.came.append(name)
+                self.windows.append(Window(name, began_s, time.time()))
+
+        self._happen(name, act_at_the_moment)
+
+    def _happen(self, name: str, act: Callable[[], object]) -> threading.Thread:
+        """Act in a thread that the step waits for."""
+
+        def safely() -> None:
             try:
-                if self._await_moment(after) and act() is not False:
-                    self.came.append(name)
+                act()
             except Exception as error:
                 # In its own thread the exception would be lost.
                 self.problems.append(f"{name}: {type(error).__name__}: {error}")
 
-        thread = threading.Thread(target=act_at_the_moment, name=name)
+        thread = threading.Thread(target=safely, name=name)
         self._happening.append(thread)
         thread.start()
+        return thread
+
+    def _let_flow(self) -> None:
+        """Let the source grow from the first copied batch to the end of a long step."""
+        while not self._copies():
+            if self._over.wait(_LOOK_S):
+                return
+        self._flows_since = time.monotonic()
+        self.windows.append(Window(_START, self._began_s, time.time()))
+        # A pause, so that events get to the topics, too.
+        while self._progress() < self._moments and not self._over.wait(_LOOK_S):
+            self.topics.load(_ROUNDS_AT_ONCE)
 
     def to_mirror(self, dice: random.Random, do: Callable[[MirrorRun], None]) -> None:
         """Do something to the mirror at a moment of the next run."""
         self.later(dice, lambda: self._do_to_mirror(do))
 
     def _await_moment(self, after: int) -> bool:
-        while self._answered() < after and not (self._runs() and self.is_settled()):
+        while self._progress() < after and not (self._runs() and self.is_settled()):
             if self._over.wait(_POLL_S):
                 return False
         return True
@@ -243,9 +308,16 @@ class ClustersWorld:
     def _runs(self) -> bool:
         return self._current is not None and self._current.is_running
 
-    def _answered(self) -> int:
-        """Number of Produce requests of this step that the destination has answered."""
-        return self.arena.proxies[Side.DESTINATION].responses(ApiKey.PRODUCE)
+    def _copies(self) -> bool:
+        run = self._current
+        return run is not None and run.is_running and run.last_line().get("phase") == "copying"
+
+    def _progress(self) -> int:
+        """How many Produce requests of this step were answered; of a long one, how many seconds it lasts."""
+        if self._flow is None:
+            return sum(each.responses(ApiKey.PRODUCE) for each in self.arena.proxies.values())
+        lasts_s = 0 if self._flows_since is None else int(time.monotonic() - self._flows_since)
+        return min(lasts_s, self._moments)
 
     def _do_to_mirror(self, do: Callable[[MirrorRun], None]) -> bool:
         """Do something to the running mirror, or to the next one; return whether it was done."""
@@ -312,11 +384,13 @@ class ClustersWorld:
         """
         follows = self.setup.program is Program.MAKER or follows
         failures = self.failures + _FAILURES
-        for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS + len(self._happening)):
             ends, was_created_again = dict(self.topics.ends), self.topics.was_created_again
             run = self._start(once=not follows)
             is_done = self._follow(run) if follows else True
+            stopped_s = time.monotonic()
             code = run.end(_ATTEMPT_S * self._patience)
+            self._note_end(time.monotonic() - stopped_s if is_done and self._flow else 0.0)
             self._orphans += run.orphans
             with self._starting:
                 pass  # topics that change while the mirror is down have changed
@@ -334,12 +408,16 @@ class ClustersWorld:
         if not self.problems:
             self.problems.append(f"none of {self.attempts} attempts has copied all, {self.failures} failed")
 
+    def _note_end(self, took_s: float) -> None:
+        if took_s > _ENDS_WITHIN_S * self._patience:
+            self.problems.append(f"a mirror ended {took_s:.1f} s after SIGTERM")
+
     def copy_until_a_moment(self, dice: random.Random, end: Callable[[MirrorRun], None]) -> None:
         """Run a mirror up to a moment of this step, or to its end."""
         after = self.a_moment(dice)
         run = self._start(once=False)
         deadline = time.monotonic() + _ATTEMPT_S * self._patience
-        while run.is_running and self._answered() < after and time.monotonic() < deadline:
+        while run.is_running and self._progress() < after and time.monotonic() < deadline:
             if self.is_settled():
                 break
             self._over.wait(_POLL_S)
@@ -361,10 +439,12 @@ class ClustersWorld:
 
     def _follow(self, run: MirrorRun) -> bool:
         """Let a mirror run until nothing more comes, then stop it; return whether it has copied all."""
-        answered, deadline = 0, 0.0
+        progress, deadline = 0, 0.0
         while run.is_running and not self._is_over():
-            if self._answered() != answered or not deadline or self.consumers.are_moving:
-                answered, deadline = self._answered(), time.monotonic() + _ATTEMPT_S * self._patience
+            if self._progress() != progress or not deadline or self.consumers.are_moving:
+                progress, deadline = self._progress(), time.monotonic() + _ATTEMPT_S * self._patience
+            if self._flow is not None:
+                self.memory.look(run.process_id)
             if time.monotonic() > deadline:
                 self.failures += 1
                 self.errors.append(f"followed without an end: {run.last_line()}")
@@ -383,6 +463,8 @@ class ClustersWorld:
 
     def is_settled(self) -> bool:
         """Whether each partition has its position at its end, or has stopped; any thread may ask."""
+        if self._flow is not None and self._flow.is_alive():
+            return False
         with self._settling:
             if time.monotonic() - self._looked_at > _LOOK_S:
                 self._is_settled = self._looks_settled()
