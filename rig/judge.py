@@ -240,7 +240,7 @@ def judge_copy(
         in_order: Whether a record whose first arrival is late is wrong.
         least: The number of first records that have to be there; None for all.
         may_lack: The places of records that may be missing.
-        losses: What the mirror has reported as lost besides.
+        losses: The numbers of further records that the mirror reported as lost.
     """
     contents = Counter(content for _, content in expected)
     due = _occurrences(expected, contents)

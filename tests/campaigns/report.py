@@ -36,7 +36,7 @@ class Outcome:
         phases: Seconds of each phase.
         reading: The verdict on what the consumers have read that moved.
         moves: Number of their moves.
-        tables: What a long trial has measured: the heads and rows of tables.
+        tables: The measurements of a long trial.
     """
 
     plan: AnyPlan

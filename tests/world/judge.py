@@ -1,4 +1,4 @@
-"""What the one judge needs to know of the mirror whose copies it judges, and of its source."""
+"""The one judge, for embedded copies: it knows the mirror's rules, and the source."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Arena:
     Attributes:
         clusters: The clusters, by side.
         proxies: The proxies in front of their brokers; none of locked ones, whose requests are encrypted.
-        keys: What the mirror needs to connect to locked clusters, as properties.
+        keys: The mirror's properties for locked clusters, by which it connects.
         has_disks: Whether the trials can fill the disks of the destination's brokers.
     """
 

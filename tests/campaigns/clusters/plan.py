@@ -67,7 +67,7 @@ def draw_soak(seed: int, minutes: float, without: Collection[str] = ()) -> Clust
         draw_setup(dice, f"soak-{seed}", Program.MIRROR, Family.TOPICS),
         age=Age.FRESH,
         codecs=CODECS,
-        largest_batch=40,
+        largest_batch=12,
         request_timeout_ms=30_000,
         commit_interval_ms=5_000,
         isolation="read_committed",
