@@ -115,5 +115,5 @@ def test_cluster_that_is_not_there_is_a_failure(capsys: pytest.CaptureFixture[st
 
 
 def test_progress_has_the_share_of_partitions_and_the_size() -> None:
-    done = done_of(InspectProgress(12.0, 8, 2, 1234, 5_000_000))
+    done = done_of(InspectProgress(8, 2, 1234, 5_000_000))
     assert (done.text, done.size, done.share) == ("2/8 partitions, 1,234 batches", 5_000_000, 0.25)

@@ -84,7 +84,6 @@ class ProducerFacts(_Counts):
         records: The number of records in them.
         size: Their bytes, as they are stored.
         transactional: The number of its transactional batches.
-        newest_epoch: The largest producer epoch.
 
     """
 
@@ -92,7 +91,6 @@ class ProducerFacts(_Counts):
     records: int = 0
     size: int = 0
     transactional: int = 0
-    newest_epoch: int = field(default=-1, metadata=_LARGEST)
 
 
 @dataclass(slots=True)
@@ -287,7 +285,6 @@ class Facts(_Counts):
         facts.records += records
         facts.size += header.size
         facts.transactional += header.is_transactional
-        facts.newest_epoch = max(facts.newest_epoch, header.producer_epoch)
 
     def measure(self, codec: str, compressed: int, uncompressed: int) -> None:
         """Count a batch that was decompressed for its ratio."""

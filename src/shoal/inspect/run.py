@@ -35,7 +35,6 @@ class InspectProgress:
     The progress of an inspection.
 
     Attributes:
-        elapsed_s: The time since its start.
         partitions: The number of partitions.
         done: The number of partitions that were read.
         batches: The number of batches that were counted.
@@ -43,7 +42,6 @@ class InspectProgress:
 
     """
 
-    elapsed_s: float
     partitions: int
     done: int
     batches: int
@@ -104,7 +102,7 @@ def inspect(
             seen = list(facts.values())
             done = sum(each.partitions for each in seen) + len(failures) - len(refused)
             batches, size = sum(each.batches for each in seen), sum(each.size for each in seen)
-            on_progress(InspectProgress(time.monotonic() - started, len(plans), done, batches, size))
+            on_progress(InspectProgress(len(plans), done, batches, size))
 
     over_partitions(
         sorted(plans, key=lambda plan: plan.log.start - plan.log.end),
