@@ -73,7 +73,7 @@ class _Command:
     until: str | None = option(
         kinds.time("TIMESTAMP|OFFSET", parse_text),
         "compare the records before the first one of this time, or before this offset, as --until of shoal "
-        "mirror. What is less than 1,024 offsets before the end is compared, too",
+        "mirror",
         default=None,
         group="extent",
     )

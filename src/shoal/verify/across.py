@@ -119,20 +119,15 @@ class _Search:
         right: PartitionReport,
         there: Mapping[int, int],
     ) -> None:
-        """Name both halves of a fault. The right copy may not have the records yet."""
-        missing = {
-            each: lost
-            for each in right.differences
-            if each.kind in _MISSING
-            and (lost := [extra for at, extra in there.items() if at in range(*each.source)])
-        }
-        is_behind = right.not_mirrored is not None and max(there) >= right.not_mirrored.start
+        """Name both halves of a fault: the other one is in the report of the copy that lacks the records."""
         self.halves[report.source, difference] = Elsewhere(
-            Side.SOURCE, str(right.source), _range(there), len(there), bool(missing) or is_behind
+            Side.SOURCE, str(right.source), _range(there), len(there)
         )
-        for each, lost in missing.items():
-            half = Elsewhere(Side.DESTINATION, str(report.destination), _range(lost), len(lost))
-            self.halves.setdefault((right.source, each), half)
+        for each in right.differences:
+            lost = [extra for at, extra in there.items() if at in range(*each.source)]
+            if lost and each.kind in _MISSING:
+                half = Elsewhere(Side.DESTINATION, str(report.destination), _range(lost), len(lost))
+                self.halves.setdefault((right.source, each), half)
 
     def _near(
         self, partitions: Collection[TopicPartition], strange: Sequence[Odd]

@@ -67,11 +67,10 @@ class Elsewhere:
 
     Attributes:
         side: The cluster of the other partition.
-        partition: Its name. For extra records it is the source partition whose copy misses them, for missing
-            ones the destination partition that has them.
+        partition: Its name: for extra records the source partition that has them, for missing ones the
+            destination partition.
         offsets: The first and the last of the records there.
         records: The number of records that both have.
-        is_missing: Whether the right copy lacks them, or does not have them yet.
 
     """
 
@@ -79,14 +78,12 @@ class Elsewhere:
     partition: str
     offsets: OffsetRange
     records: int
-    is_missing: bool = True
 
     def __str__(self) -> str:
         """Return a phrase for the difference of the first half."""
         size = f"{self.records:,} {'record' if self.records == 1 else 'records'}"
         if self.side is Side.SOURCE:
-            copy = ", whose copy lacks them" if self.is_missing else ""
-            return f"misrouted: {size} of {self.partition}, source offsets {self.offsets}{copy}"
+            return f"misrouted: {size} of {self.partition}, source offsets {self.offsets}"
         verb = "is" if self.records == 1 else "are"
         return f"misrouted: {size} {verb} at {self.partition}, destination offsets {self.offsets}"
 
@@ -172,13 +169,11 @@ class OpenTransaction:
     Attributes:
         side: The cluster that has it.
         offset: Its first offset there, at which the comparison ends.
-        log_end: The end of the log there.
 
     """
 
     side: Side
     offset: int
-    log_end: int
 
     def __str__(self) -> str:
         return f"not compared from {self.side.value} offset {self.offset} on: an open transaction"

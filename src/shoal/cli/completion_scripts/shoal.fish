@@ -145,7 +145,7 @@ complete -c shoal -n '_shtab_shoal_using verify' -l exclude -x -d 'topics to lea
 complete -c shoal -n '_shtab_shoal_using verify' -l rename -x -d 'names at the destination, as '"'"'(.*)=west.\1'"'"'. A topic that does not match keeps its name'
 complete -c shoal -n '_shtab_shoal_using verify' -l group -x -d 'consumer group on the source cluster that holds the position (default: shoal.<source cluster id>.<destination cluster id>)'
 complete -c shoal -n '_shtab_shoal_using verify' -l since -x -d 'compare from the first record of this time on: milliseconds since 1970, or ISO 8601. Ranges of less than 1,024 offsets are extended'
-complete -c shoal -n '_shtab_shoal_using verify' -l until -x -d 'compare the records before the first one of this time, or before this offset, as --until of shoal mirror. What is less than 1,024 offsets before the end is compared, too'
+complete -c shoal -n '_shtab_shoal_using verify' -l until -x -d 'compare the records before the first one of this time, or before this offset, as --until of shoal mirror'
 complete -c shoal -n '_shtab_shoal_using verify' -l last -x -d 'compare the records of the last 24h (or 90s, 30m, 7d), or the last N offsets of each partition'
 complete -c shoal -n '_shtab_shoal_using verify' -l state -xka "(__fish_complete_path (commandline -ct))" -d 'keep in this file how far the copies are equal, and continue from there at the next start'
 complete -c shoal -n '_shtab_shoal_using verify' -l sample -x -d 'compare a share of each partition, such as 5%, in ranges of offsets that lie at random'

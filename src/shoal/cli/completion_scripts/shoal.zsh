@@ -230,7 +230,7 @@ _shtab_shoal_verify_options=(
   "--rename[names at the destination, as \'(.\*)\=west.\\1\'. A topic that does not match keeps its name]:REGEX=REPLACEMENT:"
   "--group[consumer group on the source cluster that holds the position (default\: shoal.\<source cluster id\>.\<destination cluster id\>)]:NAME:"
   "--since[compare from the first record of this time on\: milliseconds since 1970, or ISO 8601. Ranges of less than 1,024 offsets are extended]:TIMESTAMP:"
-  "--until[compare the records before the first one of this time, or before this offset, as --until of shoal mirror. What is less than 1,024 offsets before the end is compared, too]:TIMESTAMP|OFFSET:"
+  "--until[compare the records before the first one of this time, or before this offset, as --until of shoal mirror]:TIMESTAMP|OFFSET:"
   "--last[compare the records of the last 24h (or 90s, 30m, 7d), or the last N offsets of each partition]:DURATION|N:"
   "--state[keep in this file how far the copies are equal, and continue from there at the next start]:FILE:_files"
   "--sample[compare a share of each partition, such as 5\%, in ranges of offsets that lie at random]:PERCENT:"
