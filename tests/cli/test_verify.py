@@ -16,7 +16,6 @@ from shoal.verify import (
     Difference,
     DifferenceKind,
     OffsetRange,
-    Outcome,
     PartitionReport,
     VerifyProgress,
     VerifyReport,
@@ -187,7 +186,6 @@ def test_invalid_option_is_one_sentence_and_exit_code_2(
 # Views
 
 PROGRESS = VerifyProgress(
-    elapsed_s=2.0,
     partitions=16,
     done=3,
     records=812_004,
@@ -198,7 +196,7 @@ PROGRESS = VerifyProgress(
 
 
 def test_line_of_progress_has_partitions_records_rate_and_differences(texts: Texts) -> None:
-    texts(amounts(done_of(PROGRESS), PROGRESS.elapsed_s))
+    texts(amounts(done_of(PROGRESS), 2.0))
 
 
 def missing(offset: int) -> Difference:
@@ -207,9 +205,7 @@ def missing(offset: int) -> Difference:
 
 def report_of(*differences: Difference, omitted: int = 0) -> VerifyReport:
     partition = TopicPartition("a-topic-with-a-name", 0)
-    found = PartitionReport(
-        partition, partition, Outcome.DIFFERENT, differences=differences, differences_omitted=omitted
-    )
+    found = PartitionReport(partition, partition, differences=differences, differences_omitted=omitted)
     return VerifyReport("mine", (found,), (), 1.0)
 
 

@@ -25,7 +25,7 @@ def test_verify_of_an_absent_topic_or_partition_is_not_compared(brokers: TwoBrok
     brokers.source.create_topic("topic", 2)
     brokers.destination.create_topic("topic", 1)
     report = verified(brokers)
-    assert [each.outcome for each in report.partitions] == [Outcome.EQUAL, Outcome.NOT_COMPARED]
+    assert [each.outcome for each in report.partitions] == [Outcome.NOTHING, Outcome.NOT_COMPARED]
     assert all(each in str(report.partitions[1].reason) for each in ("topic-1", "destination"))
     report = verify(
         brokers.settings.source, brokers.settings.destination, {"topic": "other", "nothing": "topic"}
@@ -41,7 +41,7 @@ def test_verify_reports_records_of_a_surplus_partition_as_extra(brokers: TwoBrok
     brokers.destination.log("topic", 2).store(bytes(batches.batch(3)))
     report = verified(brokers)
     assert [(each.source.partition, each.outcome) for each in report.partitions] == [
-        (0, Outcome.EQUAL),
+        (0, Outcome.NOTHING),
         (2, Outcome.DIFFERENT),
     ]
     assert extra(report.partitions[1]) == [(0, 3)]
@@ -160,6 +160,20 @@ def test_verify_of_logs_that_part_for_good_names_the_rest(brokers: TwoBrokers, h
         log.store(batches.batch([b"theirs %d" % each for each in values], base_offset=at))
     report = partition(brokers)
     assert (altered(report), report.records) == ([((500, 20_500), (500, 20_500))], 500)
+
+
+def test_fault_before_the_last_record_of_a_copy_does_not_read_all_of_its_lag(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.store(singles(range(60)))
+    brokers.destination.log("topic").store(singles(range(58)) + singles(range(59, 60), 58))
+    size = 1 << 20
+    for number in range(60, 100):
+        history.store(batches.batch([bytes(size)], base_offset=number, base_timestamp=number))
+    report = partition(brokers)
+    assert [each.source for each in report.differences] == [(58, 59)]
+    assert report.not_mirrored == (60, 100)
+    assert report.bytes_read < 20 * size
 
 
 def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, history: History) -> None:

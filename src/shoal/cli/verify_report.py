@@ -37,7 +37,7 @@ def _lines(report: VerifyReport) -> Iterator[str]:
 
 def _summary(partition: PartitionReport) -> str:
     """Return one partition's result as one line."""
-    result, begin = f"{name_of(partition)}: {partition.verdict.value}", partition.alignment
+    result, begin = f"{name_of(partition)}: {partition.outcome.value}", partition.alignment
     if begin is None:
         return result
     return (

@@ -16,7 +16,7 @@ from ..client.config import IsolationLevel
 from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, Place, Side
 from .locate import find_keys
 from .log import Log
-from .ranges import Explanation, Ranges, Skips, at, one
+from .ranges import Explanation, Ranges, at, one
 from .records import Key, Odd, key_and_value, keys_of
 from .slots import MOST_DIFFERENT, Slot
 
@@ -70,7 +70,6 @@ def explain(
     *,
     is_by_content: bool,
     mirrored_until: int,
-    explains_compaction: bool,
 ) -> Findings:
     """
     Explain the records of all slots, and those that the destination has before the comparison.
@@ -82,7 +81,6 @@ def explain(
         begin: The place at which the comparison began.
         is_by_content: Whether the records alone show that place.
         mirrored_until: The source offset before which the copy must have everything.
-        explains_compaction: Whether to find out which records the log cleaner has removed.
 
     """
     rules = _Rules(slots, ours, theirs, begin, mirrored_until)
@@ -90,8 +88,7 @@ def explain(
     rules.take_moved()
     rules.take_elsewhere()
     rules.take_lag()
-    if explains_compaction:
-        rules.take_removed()
+    rules.take_removed()
     if is_by_content:
         rules.take_before_copy()
     rules.name_the_rest()
@@ -113,7 +110,7 @@ class _Rules:
         self, slots: Sequence[Slot], ours: Log, theirs: Log, begin: Place, mirrored_until: int
     ) -> None:
         self.found = Findings()
-        self.ranges = Ranges(Skips.of(slots))
+        self.ranges = Ranges()
         self._slots = [replace(each) for each in slots]  # after an error they are explained again
         self._ours = ours
         self._theirs = theirs

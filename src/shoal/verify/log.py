@@ -343,16 +343,14 @@ class Log:
         return found
 
     def records(self, start: int, end: int) -> Generator[LogRecord]:
-        """Yield the records of a part of the log, up to the first offset that cannot be read."""
+        """Yield the records of a part of the log, without its gaps, up to the first that cannot be read."""
         with closing(self.runs(start, end)) as runs:
             try:
                 for run in runs:
-                    gap = run.gap
                     while run.at < run.count:
-                        found = self.decoded(run, gap, end)
+                        found = self.decoded(run, 0, end)
                         run.take(1)
                         yield from found
-                        gap = 0
             except DamagedLog:
                 return  # the comparison itself reports it
 

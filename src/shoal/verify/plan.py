@@ -15,7 +15,6 @@ from ..topic_partition import TopicPartition
 from .errors import NotComparable
 from .findings import OffsetRange, OpenTransaction, Place, Side
 from .positions import CommittedPositions
-from .report import has_destination
 
 __all__ = ["Copied", "Mirrored", "PartitionPlan", "Plan", "make_plan"]
 
@@ -43,7 +42,7 @@ class PartitionPlan:
         copied: The part that a mirror has copied, by its position, if that is about these two logs.
         note: The position, or the reason that there is none, as a phrase.
         open_transactions: Those at which the logs end before their high watermarks.
-        complete_until: The source offset before which the copy must have everything, whatever was copied.
+        mirrored_until: The source offset before which everything must be in the destination's log.
 
     """
 
@@ -54,21 +53,12 @@ class PartitionPlan:
     copied: Copied | None
     note: str
     open_transactions: tuple[OpenTransaction, ...] = ()
-    complete_until: int = 0
+    mirrored_until: int = 0
 
     @property
     def ends(self) -> Place:
         """The ends of both logs."""
         return Place(self.source_log.end, self.destination_log.end)
-
-    @property
-    def mirrored_until(self) -> int:
-        """The source offset before which everything must be in the destination's log."""
-        if self.copied is None or self.complete_until:
-            return self.complete_until
-        progress = self.copied.progress
-        is_behind = self.destination_log.end < progress.destination
-        return 0 if has_destination(self.open_transactions) and is_behind else progress.source
 
     def after(self, reached: tuple[int, int]) -> PartitionPlan:
         """
@@ -85,7 +75,7 @@ class PartitionPlan:
         """
         start = Place(*reached)
         if start.source > self.source_log.end or start.destination > self.destination_log.end:
-            return replace(self, complete_until=start.source)
+            return replace(self, mirrored_until=start.source)
         return replace(
             self,
             source_log=OffsetRange(max(self.source_log.start, start.source), self.source_log.end),
@@ -108,7 +98,7 @@ class PartitionPlan:
         )
         # The copy has the records behind an end within the logs, so all before it must be there.
         is_last = end.destination == self.ends.destination
-        return part if is_last else replace(part, open_transactions=(), complete_until=end.source)
+        return part if is_last else replace(part, open_transactions=(), mirrored_until=end.source)
 
     def _begun_at(self, place: Place) -> Copied:
         return Copied(place, place if self.copied is None else self.copied.progress)
@@ -198,20 +188,21 @@ def _plan(
     ours: TopicPartition, theirs: TopicPartition, sources: _Logs, copies: _Logs, positions: CommittedPositions
 ) -> PartitionPlan:
     source_log = sources.of(ours)
+    empty, is_lost = OffsetRange(0, 0), copies.lacks(theirs)
+    copy_is_empty = is_lost or copies.of(theirs) == empty
+    position, note = positions.position(ours, theirs, copy_is_empty=copy_is_empty)
     # A position shows that such a copy was there: all that was mirrored is missing.
-    is_lost = not copies.has(theirs) and copies.is_unknown(theirs) and positions.has(ours)
-    copy_log = OffsetRange(0, 0) if is_lost else copies.of(theirs)
-    position, note = positions.position(ours, theirs, copy_is_empty=copy_log == (0, 0))
-    copied = None
+    copy_log = empty if is_lost and position is not None else copies.of(theirs)
+    copied, mirrored_until, held_copy = None, 0, copies.open_transaction(theirs)
     if position is not None:
         progress = Place(position.source_offset, position.destination_offset)
         copied = Copied(Place(*position.origin), progress)
         if not is_lost:
             copies.check_end(theirs, progress.destination)
-    held = sources.open_transaction(ours), copies.open_transaction(theirs)
-    return PartitionPlan(
-        ours, theirs, source_log, copy_log, copied, note, tuple(each for each in held if each is not None)
-    )
+        if held_copy is None or copy_log.end >= progress.destination:
+            mirrored_until = progress.source
+    held = tuple(each for each in (sources.open_transaction(ours), held_copy) if each is not None)
+    return PartitionPlan(ours, theirs, source_log, copy_log, copied, note, held, mirrored_until)
 
 
 class _Logs:
@@ -230,14 +221,10 @@ class _Logs:
         self._is_committed = level is IsolationLevel.READ_COMMITTED
         self._logs = ask_logs(cluster, partitions, patience_s)
 
-    def has(self, partition: TopicPartition) -> bool:
-        """Whether the cluster has the partition."""
-        return partition in self._logs
-
-    def is_unknown(self, partition: TopicPartition) -> bool:
+    def lacks(self, partition: TopicPartition) -> bool:
         """Whether the cluster says that there is no such topic or partition."""
         error = self._cluster.metadata.errors.get(partition.topic)
-        return error in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition not in self._logs and error in (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def of(self, partition: TopicPartition) -> OffsetRange:
         """Return the offsets to compare; raises if there is no such log, or if its leader does not answer."""
@@ -250,7 +237,7 @@ class _Logs:
             return log
         if log is not None:
             raise log
-        if not self.is_unknown(partition):
+        if not self.lacks(partition):
             code = self._cluster.metadata.errors[partition.topic]
             raise NotComparable(f"topic {partition.topic} on {self._cluster}: {named_code(code)}")
         what = "topic" if partition.topic not in self._cluster.metadata.topics else "partition"
@@ -261,7 +248,7 @@ class _Logs:
         log = self._logs.get(partition)
         if not isinstance(log, LogOffsets) or not self._is_committed or log.stable >= log.end:
             return None
-        return OpenTransaction(self._side, log.stable, log.end)
+        return OpenTransaction(self._side, log.stable)
 
     def check_end(self, partition: TopicPartition, mirrored: int) -> None:
         """

@@ -69,14 +69,6 @@ class CommittedPositions:
                 "so both sides are aligned by content"
             )
 
-    def has(self, source: TopicPartition) -> bool:
-        """Whether a mirror has committed a position for a partition, readable or not."""
-        committed = self._committed.get(source)
-        try:
-            return committed is not None and MirrorPosition.from_committed(committed) is not None
-        except ConfigError:
-            return True
-
     def position(
         self, source: TopicPartition, destination: TopicPartition, *, copy_is_empty: bool = False
     ) -> tuple[MirrorPosition | None, str]:

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from .findings import Difference, DifferenceKind, NotCompared, OffsetRange, Side
-from .slots import Slot
 
-__all__ = ["NO_SKIPS", "Explanation", "Ranges", "Skips", "at", "one"]
-
-
-class Skips(NamedTuple):
-    """Offsets behind which the next record is not at once, by side: markers or gaps lie between."""
-
-    source: dict[int, int]
-    destination: dict[int, int]
-
-    @classmethod
-    def of(cls, slots: Iterable[Slot]) -> Skips:
-        """Return those within slots."""
-        found = cls({}, {})
-        for slot in slots:
-            for skips, records in zip(found, (slot.source, slot.destination), strict=True):
-                for before, behind in pairwise(records):
-                    if before.end != behind.offset:
-                        skips[before.end] = behind.offset
-        return found
-
-
-NO_SKIPS = Skips({}, {})
+__all__ = ["Explanation", "Ranges", "at", "one"]
 
 
 class Explanation(NamedTuple):
@@ -58,12 +35,20 @@ class _Range:
     records: int
     copy_of: OffsetRange | None
 
-    def takes(self, other: _Range, skips: Skips) -> bool:
-        """Take another range in if it follows this one, and has the same explanation; return whether."""
+    def takes(self, other: _Range) -> bool:
+        """
+        Take another range in if it follows this one, and has the same explanation; return whether.
+
+        If both are in their places, and nothing lies between them on one side, no record that both logs have
+        does on the other: only markers, or offsets that compaction emptied.
+        """
+        sides = (self.source, other.source), (self.destination, other.destination)
+        touching = [last.end == following.start for last, following in sides]
+        is_in_place = self.copy_of is None and self.explanation.kind is not DifferenceKind.REORDERED
         if (
             self.explanation != other.explanation
-            or not _is_next(self.source, other.source, skips.source)
-            or not _is_next(self.destination, other.destination, skips.destination)
+            or not all(_is_behind(last, following) for last, following in sides)
+            or not (any(touching) if is_in_place else all(touching))
         ):
             return False
         if self.copy_of is None or other.copy_of is None:
@@ -79,18 +64,17 @@ class _Range:
         return True
 
 
-def _is_next(last: OffsetRange, following: OffsetRange, skips: dict[int, int]) -> bool:
-    """Whether no record lies between two ranges; empty ones are places, and must be the same."""
+def _is_behind(last: OffsetRange, following: OffsetRange) -> bool:
+    """Whether a range is behind another; empty ones are places, and must be the same."""
     if last.start == last.end or following.start == following.end:
         return last == following
-    return last.end == following.start or skips.get(last.end) == following.start
+    return last.end <= following.start
 
 
 class Ranges:
     """Collects ranges, in any order."""
 
-    def __init__(self, skips: Skips = NO_SKIPS) -> None:
-        self._skips = skips
+    def __init__(self) -> None:
         self._ranges: list[_Range] = []
 
     def add(
@@ -103,7 +87,7 @@ class Ranges:
     ) -> None:
         """Add some records."""
         found = _Range(explanation, source, destination, records, copy_of)
-        if not self._ranges or not self._ranges[-1].takes(found, self._skips):
+        if not self._ranges or not self._ranges[-1].takes(found):
             self._ranges.append(found)
 
     def add_all(self, others: Ranges, least_records: int) -> None:
@@ -113,7 +97,7 @@ class Ranges:
     def _joined(self) -> Sequence[_Range]:
         joined: list[_Range] = []
         for each in sorted(self._ranges, key=lambda each: (each.source, each.destination)):
-            if not joined or not joined[-1].takes(each, self._skips):
+            if not joined or not joined[-1].takes(each):
                 joined.append(replace(each))
         return joined
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
@@ -31,7 +31,6 @@ __all__ = [
     "PartitionReport",
     "VerifyProgress",
     "VerifyReport",
-    "has_destination",
 ]
 
 
@@ -122,7 +121,6 @@ class PartitionReport:
     The result for one partition.
 
     Attributes:
-        outcome: Equal, different or not compared; :attr:`verdict` is the word for people.
         alignment: The offsets at which the comparison began; None if it did not begin.
         records: The number of records that are the same on both sides.
         batches: The number of batches that are the same by their bytes.
@@ -154,7 +152,6 @@ class PartitionReport:
 
     source: TopicPartition
     destination: TopicPartition
-    outcome: Outcome
     alignment: Alignment | None = None
     records: int = 0
     batches: int = 0
@@ -176,15 +173,18 @@ class PartitionReport:
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
-    def verdict(self) -> Outcome:
-        """The outcome, but never *equal* if no record was compared."""
-        is_nothing = self.outcome is Outcome.EQUAL and not self.records and not self.removed
-        return Outcome.NOTHING if is_nothing else self.outcome
+    def outcome(self) -> Outcome:
+        """The result: never *equal* if no record was compared."""
+        if self.differences:
+            return Outcome.DIFFERENT
+        if self.not_compared or self.reason or self.is_held:
+            return Outcome.NOT_COMPARED
+        return Outcome.EQUAL if self.records or self.removed else Outcome.NOTHING
 
     @property
     def is_empty(self) -> bool:
         """Whether both logs were read to their ends, and none has a record."""
-        if self.verdict is not Outcome.NOTHING or self.alignment is None or self.ranges is not None:
+        if self.outcome is not Outcome.NOTHING or self.alignment is None or self.ranges is not None:
             return False
         is_part = self.not_mirrored or self.open_transactions or self.reached is None
         # Without any record, the comparison begins at the ends.
@@ -199,7 +199,7 @@ class PartitionReport:
     @property
     def is_held(self) -> bool:
         """Whether the destination's log was compared up to an open transaction only."""
-        return has_destination(self.open_transactions)
+        return any(each.side is Side.DESTINATION for each in self.open_transactions)
 
     @property
     def aborted(self) -> int:
@@ -208,12 +208,7 @@ class PartitionReport:
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report for ``--json``."""
-        return {**as_json(self), "outcome": self.verdict.value}
-
-
-def has_destination(found: Iterable[OpenTransaction]) -> bool:
-    """Whether one of some open transactions is of the destination."""
-    return any(each.side is Side.DESTINATION for each in found)
+        return {**as_json(self), "outcome": self.outcome.value}
 
 
 #: The version of the JSON (docs/verify-report.schema.json). Later shoals may add names to it.
@@ -267,7 +262,7 @@ class VerifyReport:
     @property
     def outcome(self) -> Outcome:
         """Different if any partition is; else not compared if any was not; else equal if any record is."""
-        found = {partition.verdict for partition in self.partitions}
+        found = {partition.outcome for partition in self.partitions}
         return next((outcome for outcome in Outcome if outcome in found), Outcome.NOTHING)
 
     @property
@@ -307,7 +302,7 @@ class VerifyReport:
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report for ``--json``."""
-        fields = as_json(replace(self, state=None))
+        fields = as_json(self)
         del fields["state"]
         return {
             "type": "verify",
@@ -329,7 +324,6 @@ class VerifyProgress:
     How far a verification is. Totals are since its start.
 
     Attributes:
-        elapsed_s: The seconds since the start.
         partitions: The number of partitions to compare.
         done: The number of partitions that are compared.
         records: The number of records that are the same on both sides.
@@ -339,7 +333,6 @@ class VerifyProgress:
 
     """
 
-    elapsed_s: float
     partitions: int
     done: int
     records: int

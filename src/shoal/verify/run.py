@@ -19,7 +19,7 @@ from .extent import WHOLE, Extent
 from .findings import Difference, DifferenceKind, NotCompared, OffsetRange
 from .partition import Assignment, PartitionComparison
 from .plan import PartitionPlan, Plan, make_plan
-from .report import ComparedCluster, Outcome, PartitionReport, VerifyProgress, VerifyReport
+from .report import ComparedCluster, PartitionReport, VerifyProgress, VerifyReport
 from .state import NamedPair, VerifiedPartition, VerifyState, read_state, topic_ids, write_state
 
 __all__ = ["DEFAULT_PATIENCE_S", "Compare", "verify"]
@@ -148,9 +148,8 @@ def _with_deleted(report: PartitionReport, before: VerifiedPartition | None) -> 
     if not records:
         return report
     why = "retention deleted records there before they were compared"
-    outcome = report.outcome if report.outcome is Outcome.DIFFERENT else Outcome.NOT_COMPARED
     gone = NotCompared(source, destination, records, why)
-    return replace(report, outcome=outcome, not_compared=(gone, *report.not_compared))
+    return replace(report, not_compared=(gone, *report.not_compared))
 
 
 def _in_threads(
@@ -163,7 +162,7 @@ def _in_threads(
     """Return the comparison in threads of this process."""
 
     def compare(assignments: Sequence[Assignment]) -> list[PartitionReport]:
-        started, stop, reports = time.monotonic(), threading.Event(), list[PartitionReport]()
+        stop, reports = threading.Event(), list[PartitionReport]()
         comparisons = [
             PartitionComparison(each, options=options, patience_s=patience_s, stop=stop)
             for each in assignments
@@ -174,7 +173,7 @@ def _in_threads(
 
         def report_progress() -> None:
             if on_progress is not None:
-                on_progress(_progress(comparisons, time.monotonic() - started))
+                on_progress(_progress(comparisons))
 
         here = {each.plan.source.topic for each in assignments}
         there = {each.plan.destination.topic for each in assignments}
@@ -191,11 +190,10 @@ def _in_threads(
     return compare
 
 
-def _progress(comparisons: Sequence[PartitionComparison], elapsed_s: float) -> VerifyProgress:
+def _progress(comparisons: Sequence[PartitionComparison]) -> VerifyProgress:
     sizes = [each.assignment.offsets for each in comparisons]
     read = sum(each.fraction * size for each, size in zip(comparisons, sizes, strict=True))
     return VerifyProgress(
-        elapsed_s,
         len(comparisons),
         sum(each.is_done for each in comparisons),
         sum(each.records for each in comparisons),
@@ -208,14 +206,13 @@ def _progress(comparisons: Sequence[PartitionComparison], elapsed_s: float) -> V
 def _not_compared(plan: Plan) -> Iterator[PartitionReport]:
     """Yield the reports of partitions that one side lacks, or that do not answer."""
     for mirrored, error in plan.refused.items():
-        may_pass = is_transient(error)
-        yield PartitionReport(*mirrored, Outcome.NOT_COMPARED, reason=str(error), may_pass=may_pass)
+        yield PartitionReport(*mirrored, reason=str(error), may_pass=is_transient(error))
     for mirrored, log in plan.surplus.items():
         records, why = log.end - log.start, "the source has no such partition"
         if records:
             extra = Difference(DifferenceKind.EXTRA, OffsetRange(0, 0), log, records, detail=why)
             counts = {DifferenceKind.EXTRA: records}
-            yield PartitionReport(*mirrored, Outcome.DIFFERENT, differences=(extra,), counts=counts)
+            yield PartitionReport(*mirrored, differences=(extra,), counts=counts)
 
 
 def _created_again(before: VerifyState | None, known: VerifyState) -> Iterator[str]:

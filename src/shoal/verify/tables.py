@@ -33,7 +33,7 @@ def _row(partition: PartitionReport) -> Row:
     behind, begin = partition.not_mirrored, partition.alignment
     return (
         name_of(partition),
-        partition.verdict.value,
+        partition.outcome.value,
         partition.records,
         len(partition.differences) + partition.differences_omitted,
         behind.end - behind.start if behind else None,

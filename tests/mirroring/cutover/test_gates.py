@@ -31,7 +31,7 @@ from shoal.mirroring.cutover.partition_seen import PartitionSeen
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupReport, GroupsReport
 from shoal.topic_partition import TopicPartition
-from shoal.verify import OffsetRange, Outcome, PartitionReport, VerifyReport
+from shoal.verify import Difference, DifferenceKind, OffsetRange, PartitionReport, VerifyReport
 
 ORDERS = TopicPartition("orders", 0)
 PAID = TopicPartition("paid", 0)
@@ -52,9 +52,12 @@ def report(*offsets: GroupOffset, state: str = "Empty", problem: str = "") -> Gr
     return GroupsReport(Direction.FORWARD, [group])
 
 
-def verified(outcome: Outcome, behind: OffsetRange | None = None, reason: str | None = None) -> VerifyReport:
-    partition = PartitionReport(ORDERS, ORDERS, outcome, not_mirrored=behind, reason=reason)
+def verified(*differences: Difference, behind: OffsetRange | None = None, why: str = "") -> VerifyReport:
+    partition = PartitionReport(ORDERS, ORDERS, differences=differences, not_mirrored=behind, reason=why)
     return VerifyReport("g", (partition,), (), 0.0)
+
+
+MISSING = Difference(DifferenceKind.MISSING, OffsetRange(3, 4), OffsetRange(3, 3), 1)
 
 
 def test_gates_are_in_the_order_of_their_rules() -> None:
@@ -206,15 +209,15 @@ def test_copy_is_shown_up_to_its_end(copy_end: int | None, shown: int, expected:
 @pytest.mark.parametrize(
     ("found", "is_whole", "expected"),
     [
-        (verified(Outcome.EQUAL), True, []),
-        (verified(Outcome.EQUAL, OffsetRange(7, 9)), False, []),
+        (verified(), True, []),
+        (verified(behind=OffsetRange(7, 9)), False, []),
         (
-            verified(Outcome.EQUAL, OffsetRange(7, 9)),
+            verified(behind=OffsetRange(7, 9)),
             True,
             ["orders-0 has records from offset 7 on that the destination lacks"],
         ),
-        (verified(Outcome.DIFFERENT), False, ["orders-0 is different"]),
-        (verified(Outcome.NOT_COMPARED, reason="why"), True, ["orders-0 is not compared: why"]),
+        (verified(MISSING), False, ["orders-0 is different"]),
+        (verified(why="why"), True, ["orders-0 is not compared: why"]),
     ],
 )
 def test_verification_of_a_gate(found: VerifyReport, is_whole: bool, expected: list[str]) -> None:

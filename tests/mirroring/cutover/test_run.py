@@ -31,7 +31,6 @@ from shoal.verify import (
     Aligned,
     Alignment,
     OffsetRange,
-    Outcome,
     PartitionReport,
     VerifyProgress,
     VerifyReport,
@@ -47,7 +46,6 @@ def equal(begin: int, end: int) -> VerifyReport:
     partition = PartitionReport(
         ORDERS,
         ORDERS,
-        Outcome.EQUAL,
         alignment=alignment,
         records=end - begin,
         batches=1,
@@ -351,7 +349,7 @@ def test_error_that_time_cannot_heal_fails_the_gate(clusters: Clusters, tmp_path
 
 
 def progress(bytes_read: int) -> VerifyProgress:
-    return VerifyProgress(0.0, 1, 0, 0, bytes_read, 0, 0.5)
+    return VerifyProgress(1, 0, 0, bytes_read, 0, 0.5)
 
 
 @pytest.mark.parametrize(("is_reading", "closed"), [(True, Gate.COMPLETE), (False, Gate.IN_STEP)])
@@ -398,7 +396,7 @@ def test_records_that_the_destination_lacks_after_the_cut_fail_the_gate(
 ) -> None:
     def verify(earlier: VerifyReport | None, on_progress: object) -> VerifyReport:
         behind = OffsetRange(88, 90) if earlier else None
-        partition = PartitionReport(ORDERS, ORDERS, Outcome.EQUAL, not_mirrored=behind)
+        partition = PartitionReport(ORDERS, ORDERS, not_mirrored=behind)
         return VerifyReport("g", (partition,), (), 0.0)
 
     clusters.verify = verify  # type: ignore[method-assign]

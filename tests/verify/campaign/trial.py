@@ -97,7 +97,7 @@ class Trial:
         # After a fault, a few records in common at the edge may be an accident; and retention may leave
         # nothing, or too little, that both sides have.
         is_explained = explained.pairs > (len(self.theirs) // 2 if self.faults else 0)
-        if outcome is Outcome.EQUAL:
+        if outcome in (Outcome.EQUAL, Outcome.NOTHING):
             return None if excuse is Excuse.FULL else f"missed: equal, though excuse {excuse.name.lower()}"
         if outcome is Outcome.DIFFERENT:
             # Records of before the source's start would explain doubles, too. These are still doubles.

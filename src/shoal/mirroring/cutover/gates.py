@@ -325,7 +325,7 @@ def verified_verdict(report: VerifyReport, *, is_whole: bool) -> Verdict:
         is_whole: Whether the destination must have all records, since nothing is written any more.
 
     """
-    unequal = [each for each in report.partitions if each.outcome is not Outcome.EQUAL]
+    unequal = [each for each in report.partitions if each.outcome not in (Outcome.EQUAL, Outcome.NOTHING)]
     reasons = [
         f"{each.source} is {each.outcome.value}{f': {each.why}' if each.why else ''}" for each in unequal
     ]

@@ -228,6 +228,16 @@ def test_copy_with_one_record_that_differs_is_refused_with_its_offset(
     assert "Nothing was written" in said
 
 
+def test_copy_from_which_compaction_removed_a_record_is_refused(
+    adopting: TwoBrokers, history: History
+) -> None:
+    items = [Item(NOW_MS + number, b"key %d" % (number % 12), b"%d" % number) for number in range(17)]
+    history.store(encode(items))
+    del items[3]  # the log has its key again behind it
+    lay_out(adopting, [encode(items, deltas=[*range(3), *range(4, 17)])])
+    assert re.search(r"compaction .*: 1\b", refused(adopting))
+
+
 def test_copy_with_aborted_records_is_refused_with_the_isolation_level_that_takes_it(
     adopting: TwoBrokers, history: History
 ) -> None:

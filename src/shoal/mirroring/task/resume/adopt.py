@@ -198,9 +198,6 @@ class _Adoption:
             options=self._clusters.settings,
             patience_s=DEFAULT_PATIENCE_S,
             stop=_End(lambda: self._has_ended(comparison.fraction)),
-            # As consumers read the destination if they leave aborted transactions out.
-            # A copy is taken over only if both sides have every record.
-            explains_compaction=False,
         )
         try:
             report = comparison.run(self._clusters.source, self._clusters.destination)
@@ -221,7 +218,7 @@ class _Adoption:
         return BrokerError(ErrorCode.REQUEST_TIMED_OUT, where, why)
 
     def _check_faithful(self, report: PartitionReport) -> None:
-        if report.outcome is Outcome.EQUAL and report.records:
+        if report.outcome is Outcome.EQUAL and not report.removed:
             return
         raise self._stop(
             f"{self._name} is not shown to be a faithful copy: {_first_of(report)}. Nothing was written. "
@@ -324,4 +321,6 @@ def _first_of(report: PartitionReport) -> str:
         return str(report.differences[0]) + (f", and {more} more differences" if more else "")
     if report.not_compared:
         return str(report.not_compared[0])
+    if report.removed:
+        return f"compaction removed records that only one side has now: {report.removed:,}"
     return report.reason or "neither side holds records to compare"
