@@ -5,13 +5,12 @@ from __future__ import annotations
 import struct
 
 from ..records import HEADER_SIZE, RecordBatch
-from ..records.batch import LOG_OVERHEAD, MAGIC_OFFSET
+from ..records.batch import LAST_OFFSET_DELTA_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
 
 __all__ = ["end_of", "ended_by"]
 
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LAST_OFFSET_DELTA = struct.Struct(">i")
-_LAST_OFFSET_DELTA_AT = 23
 
 
 def ended_by(batch: RecordBatch, following: memoryview) -> RecordBatch:
@@ -33,7 +32,9 @@ def end_of(record_set: memoryview, offset: int) -> int:
         if following > end or length < (HEADER_SIZE - LOG_OVERHEAD if is_batch else 1):
             break
         delta = (
-            _LAST_OFFSET_DELTA.unpack_from(record_set, position + _LAST_OFFSET_DELTA_AT)[0] if is_batch else 0
+            _LAST_OFFSET_DELTA.unpack_from(record_set, position + LAST_OFFSET_DELTA_OFFSET)[0]
+            if is_batch
+            else 0
         )
         offset = max(offset, base_offset + delta + 1)
         position = following
