@@ -6,7 +6,6 @@ import pytest
 
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, Side
-from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.history import History
 from tests.world.verifying import altered, extra, flip, missing, partition, reordered, rewrite, verified
@@ -37,15 +36,6 @@ def test_verify_of_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, 
     other = partition(brokers, rules={"others"})
     assert other.outcome is Outcome.NOT_COMPARED
     assert "other rules" in str(other.reason)
-
-
-def test_verify_ends_before_an_open_transaction(brokers: TwoBrokers, history: History) -> None:
-    history.plain(2)
-    history.store(history.batch(3, flags=batches.TRANSACTIONAL, producer_id=9, producer_epoch=0))
-    history.plain(1)
-    brokers.run()
-    report = partition(brokers)
-    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 2, None)
 
 
 # Damage

@@ -125,13 +125,6 @@ def test_log_that_ends_early_raises_after_patience(log: Log, history: History) -
     assert raised.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-def test_runs_raise_stopped_on_request(log: Log, history: History, stop: threading.Event) -> None:
-    history.plain(3)
-    stop.set()
-    with pytest.raises(Stopped):
-        next(log.runs(0, 3))
-
-
 class StopWhileWaiting(threading.Event):
     """Is set as soon as a thread waits for it."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from shoal.client.config import ClientConfig
@@ -11,8 +9,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
-from shoal.verify import DifferenceKind, Outcome, locate, verify
-from shoal.verify.log import LogRecord
+from shoal.verify import DifferenceKind, Outcome, verify
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.history import History
@@ -117,26 +114,6 @@ def test_verify_of_an_unreachable_cluster_raises_disconnected(brokers: TwoBroker
     nowhere = ClientConfig("destination", (Address("127.0.0.1", 1),))
     with pytest.raises(Disconnected, match="destination cluster"):
         verify(brokers.settings.source, nowhere, {"topic": "topic"}, patience_s=0.1)
-
-
-def test_verify_restarts_the_comparison_if_the_log_start_moves(
-    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(5):
-        history.base_timestamp += 1000 * number
-        history.plain(3)
-    brokers.run()
-    first_records = locate.first_records
-
-    def read_then_delete(*args: Any) -> list[LogRecord]:
-        found = first_records(*args)
-        brokers.source.log("topic").delete_records(6)
-        return found
-
-    brokers.forget_pairs()
-    monkeypatch.setattr(locate, "first_records", read_then_delete)
-    report = partition(brokers)
-    assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 9, (0, 6))
 
 
 # Long ways

@@ -42,13 +42,13 @@ class _Range:
         If both are in their places, and nothing lies between them on one side, no record that both logs have
         does on the other: only markers, or offsets that compaction emptied.
         """
-        sides = (self.source, other.source), (self.destination, other.destination)
-        touching = [last.end == following.start for last, following in sides]
+        touch = self.source.end == other.source.start, self.destination.end == other.destination.start
         is_in_place = self.copy_of is None and self.explanation.kind is not DifferenceKind.REORDERED
         if (
             self.explanation != other.explanation
-            or not all(_is_behind(last, following) for last, following in sides)
-            or not (any(touching) if is_in_place else all(touching))
+            or not (any(touch) if is_in_place else all(touch))
+            or not _is_behind(self.source, other.source)
+            or not _is_behind(self.destination, other.destination)
         ):
             return False
         if self.copy_of is None or other.copy_of is None:
