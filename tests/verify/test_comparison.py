@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
+
 import pytest
 
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, Side
 from tests.world.clusters import TwoBrokers
-from tests.world.history import History
-from tests.world.verifying import altered, extra, flip, missing, partition, reordered, rewrite, verified
+from tests.world.history import ABORT, NOW_MS, History
+from tests.world.verifying import (
+    altered,
+    cut,
+    extra,
+    flip,
+    lay_out,
+    missing,
+    partition,
+    reordered,
+    rewrite,
+    verified,
+)
 
 #: Records of each batch of :func:`mirrored`, and so its offsets: 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
 COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)
@@ -36,6 +50,19 @@ def test_verify_of_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, 
     other = partition(brokers, rules={"others"})
     assert other.outcome is Outcome.NOT_COMPARED
     assert "other rules" in str(other.reason)
+
+
+def test_verify_names_aborted_records_whose_times_do_not_ascend(
+    brokers: TwoBrokers, history: History
+) -> None:
+    draw = Random(1)
+    for _ in range(30):
+        for begin in (history.plain, partial(history.transaction, ends=ABORT)):
+            history.base_timestamp = NOW_MS - draw.randrange(10**9)
+            begin(100)
+    lay_out(brokers, cut(history.uncommitted, *[130] * 45))
+    report = partition(brokers)
+    assert (report.counts, report.aborted) == ({DifferenceKind.EXTRA: 3_000}, 3_000)
 
 
 # Damage

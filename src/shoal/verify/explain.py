@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from ..client.config import IsolationLevel
 from .findings import ABORTED, Difference, DifferenceKind, NotCompared, OffsetRange, Place, Side
@@ -25,7 +26,7 @@ __all__ = ["MOST_RANGES", "Findings", "explain"]
 #: The most ranges that are listed for a partition; the others are counted.
 MOST_RANGES = 100
 
-#: How far from the offsets of their times records may lie: times need not ascend.
+#: How far from the offsets of their times records may lie besides.
 _AROUND = 1_024
 
 #: The number of doubles in a row that are no accident, if the source may have deleted older likes.
@@ -205,7 +206,10 @@ class _Rules:
         log, times = self._ours.offsets, [each.timestamp for each in records]
         if min(times) < 0 or any(each.append_time is not None for each in records):
             return log
-        first, last = self._ours.first_at(min(times)), self._ours.first_at(max(times) + 1)
+        # Times need not ascend: others may be as far out of order as these are.
+        back = max(newest - each for newest, each in zip(accumulate(times, max), times, strict=True))
+        first = self._ours.first_at(max(0, min(times) - back))
+        last = self._ours.first_at(max(times) + back + 1)
         start = log.start if first is None else max(log.start, first - _AROUND)
         end = log.end if last is None else min(log.end, last + _AROUND)
         return OffsetRange(start, max(start, end))

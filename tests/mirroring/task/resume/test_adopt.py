@@ -231,7 +231,7 @@ def test_copy_with_one_record_that_differs_is_refused_with_its_offset(
 def test_copy_from_which_compaction_removed_a_record_is_refused(
     adopting: TwoBrokers, history: History
 ) -> None:
-    items = [Item(NOW_MS + number, b"key %d" % (number % 12), b"%d" % number) for number in range(17)]
+    items = [Content(NOW_MS + number, b"key %d" % (number % 12), b"%d" % number) for number in range(17)]
     history.store(encode(items))
     del items[3]  # the log has its key again behind it
     lay_out(adopting, [encode(items, deltas=[*range(3), *range(4, 17)])])
