@@ -280,10 +280,11 @@ def _is_hasty(request: Any) -> bool:
 @happens(Family.FAULTS, stops=["the answer does not speak of it"])
 def answers_lack_their_partitions(world: TaskWorld, dice: random.Random) -> None:
     """A broker answers a question of a task, or takes its batches, and speaks of other partitions."""
-    node = world.a_node()
-    api = dice.choice([ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.PRODUCE])
-    change = _about_others if api is ApiKey.PRODUCE else _without_topics
-    answers(node, api, change, dice.randint(1, 2))
+    if dice.random() < 0.5:
+        answers(dice.choice(world.destination.nodes), ApiKey.PRODUCE, _about_others, dice.randint(1, 2))
+        return
+    api = dice.choice([ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
+    answers(world.a_node(), api, _without_topics, dice.randint(1, 2))
 
 
 def _without_topics(response: Any) -> Any:

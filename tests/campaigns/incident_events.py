@@ -139,12 +139,12 @@ def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     stops=_AFTER_RETENTION,
 )
 def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> None:
-    """The destination deletes its oldest records, perhaps all."""
+    """The destination deletes its oldest records, often all."""
     partition = world.a_partition()
     log = world.copy_log(partition.number)
     ends = [each.header.next_offset for each in batches_of(log)]
     before = world.copied(partition.number)
-    log.delete_records(dice.choice([log.log_start_offset, *ends]))
+    log.delete_records(dice.choice([log.log_start_offset, *ends, *ends[-1:] * len(ends)]))
     are_left = set(map(judge_of(world).seen, world.copied(partition.number)))
     gone = {judge_of(world).seen(each) for each in before} - are_left
     for each in partition.records:
@@ -327,3 +327,23 @@ def positions_are_deleted_after_retention(world: TaskWorld, dice: random.Random)
     """An operator deletes the positions of copies that begin later than their sources."""
     retention_deletes_from_the_copy(world, dice)
     positions_are_deleted(world, dice)
+
+
+@happens(Family.POSITIONS, weight=2, incidents=[IncidentKind.SOURCE_RETENTION], stops=["--adopt"])
+def copy_is_one_that_began_later(world: TaskWorld, dice: random.Random) -> None:
+    """An operator lets the mirror take over the copy of a program that began later at the source."""
+    if not world.setup.adopts:
+        return
+    positions_are_deleted(world, dice)
+    world.let_late_requests_arrive()
+    broker = world.brokers.destination
+    broker.topics.delete(broker.topics.topic(TOPIC))
+    broker.create_topic(TOPIC, len(world.partitions), dict(world.setup.destination_config))
+    for partition in world.partitions:
+        shown = [
+            each.content
+            for each in partition.of_this_topic
+            if each.is_there and (each.is_shown or not world.reads_committed)
+        ]
+        if copied := shown[dice.randint(0, len(shown)) :]:
+            world.copy_log(partition.number).store(memoryview(batches.encode(copied)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Hashable
 from dataclasses import replace
 
 from shoal.mirroring.control.limit import Allowance
@@ -252,27 +251,14 @@ def steered(world: TaskWorld, dice: random.Random) -> TaskEnd:
     return world.run(_Steered(dice)), ends
 
 
-class _Counted(Allowance):
-    """An allowance that counts what workers take."""
+class _Paused(Watched):
+    """A task's control under which nothing is fetched until it is let go."""
+
+    steering = TaskSteering(frozenset({TOPIC}))
 
     def __init__(self) -> None:
         super().__init__()
-        self.taken = 0
-
-    def take(self, worker: Hashable) -> int:
-        taken = super().take(worker)
-        self.taken += taken  # a race loses some of it, and adds nothing
-        return taken
-
-
-class _Held(Watched):
-    """A task's control under which nothing is fetched until it is let go."""
-
-    def __init__(self, steering: TaskSteering) -> None:
-        super().__init__()
-        self.steering: TaskSteering = steering
         self.checks = 0
-        self.allowance: _Counted = _Counted()
 
     def check_lease(self) -> None:
         super().check_lease()
@@ -280,17 +266,14 @@ class _Held(Watched):
 
     def let_go(self) -> None:
         """Let the task fetch."""
-        if self.steering.bytes_per_s is None:
-            self.steering = UNSTEERED
-        self.allowance.begin(100_000_000)
+        self.steering = UNSTEERED
 
 
 @runs(weight=2)
 def held_back(world: TaskWorld, dice: random.Random) -> TaskEnd:
-    """The driver has paused or limited a task before it fetches anything, and lets it go later."""
+    """The driver has paused a task before it fetches anything, and lets it go later."""
     ends = _ends(world)
-    is_limited = dice.random() < 0.6
-    control = _Held(TaskSteering(bytes_per_s=1) if is_limited else TaskSteering(frozenset({TOPIC})))
+    control = _Paused()
     world.count_requests()
     running = world.start(control)
     wait_until(lambda: control.checks > _CHECKS_WHILE_HELD or not running.is_running)
@@ -298,8 +281,4 @@ def held_back(world: TaskWorld, dice: random.Random) -> TaskEnd:
     if fetches and not world.setup.adopts:  # that reads the source, too
         world.problems.append(f"{fetches} fetches were sent while the driver allowed none")
     control.let_go()
-    outcome = world.finish(running, control)
-    fetched = control.total("bytes_in")
-    if is_limited and fetched and not control.allowance.taken:
-        world.problems.append(f"a task fetched {fetched} bytes without an allowance")
-    return outcome, ends
+    return world.finish(running, control), ends

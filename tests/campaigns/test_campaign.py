@@ -36,9 +36,10 @@ pytestmark = pytest.mark.timeout(300)
 _IS_WHOLE = os.environ.get("SHOAL_CAMPAIGN") == "whole"
 _TASKS, _READERS = (60, 20) if _IS_WHOLE else (30, 10)
 
-#: Seeds of meetings that the first ones do not have: a shared copy without its positions, and a request that
-#: lands in a topic that was created again. They are for the trials of mutants alone.
-_RARE = (83, 475) if _IS_WHOLE else ()
+#: Seeds of meetings that the first ones do not have: a shared copy without its positions; a request that
+#: lands in a topic that was created again; a copy that lost all behind a position. The trials of mutants
+#: alone have them.
+_RARE = (83, 475, 199) if _IS_WHOLE else ()
 
 
 def _seeds(count: int, at_night: int) -> list[Any]:

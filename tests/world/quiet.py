@@ -7,20 +7,26 @@ numbers show it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.acknowledged import add_run
 from shoal.mirroring.model.incidents import Delivery
+from shoal.mirroring.model.steering import TaskSteering
 from shoal.protocol.apis import ApiKey
 from shoal.records import BatchHeader, Decision, RecordBatch
 from tests.world.batches import Content
+from tests.world.clusters import QUICK
 from tests.world.contents import batches_of, content_of_batch
 from tests.world.control import Watched, partitions_of
 from tests.world.copies import check_copies, check_places
 from tests.world.driver import Driver
+from tests.world.faults import answers
+from tests.world.task import RunningTask
 from tests.world.waiting import wait_until
 
 from .source import SourcePartition
@@ -37,11 +43,14 @@ _ALIGNING = {
 }
 
 
-#: Room for all that producers write between two steps.
-_LARGE_BUFFER_BYTES = 65_536 + 100_000
+#: Room for all that producers write between two steps, and for a batch or two.
+_LARGE_BUFFER_BYTES, _SMALL_BUFFER_BYTES = 65_536 + 100_000, 65_536 + 200
 
 #: The number of small batches, the time of a request with one, and how long a worker looks at them.
 _MANY_BATCHES, _REQUEST_S, _LOOK_S = 60, 0.005, 0.05
+
+#: So many checks of its lease show that a task without bytes fetches nothing.
+_CHECKS = 30
 
 #: The most looks, on a machine that is busy with something else.
 _LOOKS = 3
@@ -61,7 +70,9 @@ def check_in_quiet(world: TaskWorld) -> None:
     world.end_faults()
     world.be_patient()
     world.let_late_requests_arrive()
-    checks = [_check_growth, _check_nothing, _check_turns]
+    # Also where requests list topics by name, which no operator creates again now.
+    world.brokers = world.brokers.with_timing(recreated_after_s=QUICK.recreated_after_s)
+    checks = [_check_growth, _check_nothing, _check_turns, _check_limit]
     if world.dice.random() < 0.2:
         checks.append(_check_small_batches)
     for check in checks:
@@ -120,6 +131,62 @@ def _check_turns(world: TaskWorld) -> None:
         check_copies(world)
     world.problems += [f"in a next task, {each}" for each in _wrong_numbers(world, second, before)]
     world.problems += [f"in a next task, {each}" for each in _needless(world, before, is_open=True)]
+
+
+class _Limited(Watched):
+    """A task's control under which bytes come as the test lets time pass."""
+
+    steering = TaskSteering(bytes_per_s=1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checks = 0
+        self._now = 0.0
+        self.allowance = Allowance(lambda: self._now)
+
+    def check_lease(self) -> None:
+        super().check_lease()
+        self.checks += 1
+
+    def let_come(self, size: int) -> None:
+        """Let bytes come; a task saves those of four tenths of a second."""
+        self.allowance.begin(-(-size * 5 // 2))
+        self._now += 1
+
+    def wait_for_checks(self, running: RunningTask) -> None:
+        """Wait until the task has looked for bytes many times, or has ended."""
+        until = self.checks + _CHECKS
+        wait_until(lambda: self.checks > until or not running.is_running)
+
+
+def _check_limit(world: TaskWorld) -> None:
+    """A task that may fetch a byte fetches once, and not again until the bytes of the response have come."""
+    world.set(fetch_buffer_bytes=_SMALL_BUFFER_BYTES)
+    partition = world.partitions[0]
+    partition.end_transactions()
+    partition.small_batches(_MANY_BATCHES)
+    world.let_late_requests_arrive()
+    sizes: list[int] = []
+
+    def seen(response: Any) -> Any:
+        sizes.append(sum(len(each.record_set) for each in response.partitions))
+        return response
+
+    for node in world.source.nodes:
+        answers(node, ApiKey.FETCH, seen, math.inf)
+    control = _Limited()
+    running = world.start(control)
+    control.wait_for_checks(running)
+    before = list(sizes)
+    control.let_come(1)
+    wait_until(lambda: any(sizes))
+    control.wait_for_checks(running)
+    fetched = [*filter(None, sizes)]
+    control.let_come(sum(len(each.view) for each in batches_of(partition.log)))
+    check_copies(world, world.finish(running, control))
+    if before or len(fetched) != 1:
+        world.problems.append(f"a task fetched {before} without an allowance, and {fetched} with one byte")
+    world.end_faults()
 
 
 def _check_small_batches(world: TaskWorld) -> None:
@@ -367,13 +434,15 @@ def _needless(world: TaskWorld, before: Sequence[_Before], *, is_open: bool = Fa
     # A request has all batches of a response, or of the slice of one that a commit has room for.
     turns = workers + asked["source"][ApiKey.FETCH] + asked["source"][ApiKey.OFFSET_COMMIT]
     are_together = _are_together(world)
+    # Before it sends anything, a pair looks at topics that requests list by name.
+    metadata = 1 + workers * (1 + world.setup.lists_names)
     most: dict[str, dict[ApiKey, int]] = {
         "source": {
-            ApiKey.METADATA: 1 + workers,
+            ApiKey.METADATA: metadata,
             ApiKey.OFFSET_COMMIT: 3 * workers + 2 * asked["source"][ApiKey.FETCH],
         },
         "destination": {
-            ApiKey.METADATA: 1 + workers,
+            ApiKey.METADATA: metadata,
             ApiKey.PRODUCE: (turns if are_together else batches) + asking,
             ApiKey.INIT_PRODUCER_ID: writers,
         },

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import PartitionStopped
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.records import Decision
-from tests.world.control import Reporting, partitions_of
+from tests.world.control import Reporting, Watched, partitions_of
 from tests.world.task import TaskResult
 
 from .judge import Loss
@@ -19,7 +19,7 @@ from .judge import Loss
 if TYPE_CHECKING:
     from .tasks import TaskWorld
 
-__all__ = ["Outcome", "check_reports", "outcome_of"]
+__all__ = ["Outcome", "check_commits", "check_reports", "outcome_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ def check_reports(world: TaskWorld, control: Reporting) -> None:
         number = each["partition"]
         world.problems += [f"partition {number}: {problem}" for problem in _miscounted(each)]
         for kind, reason, lost, has_continued in each["incidents"]:
+            world.had_incidents = True
             _note_loss(world, number, IncidentKind(kind), lost)
             if has_continued:
                 _check_incident(world, number, IncidentKind(kind), reason, lost)
@@ -55,6 +56,15 @@ def check_reports(world: TaskWorld, control: Reporting) -> None:
                 world.problems.append(f"partition {number}: nobody waited for records: {reason}")
             if IncidentKind(kind) not in world.expected:
                 world.problems.append(f"partition {number}: an incident out of nothing: {reason}")
+
+
+def check_commits(world: TaskWorld, control: Watched) -> None:
+    """Note what a task has left uncommitted that has copied all, but for stopped and deleted partitions."""
+    for each in control.newest:
+        number, reached, committed = each["partition"], each["source_offset"], each["committed_offset"]
+        if not (reached in (None, committed) or each["stopped"] or number in world.unaligned):
+            problem = f"a task ended at offset {reached}, and has committed {committed}"
+            world.problems.append(f"partition {number}: {problem}")
 
 
 def _check_incident(world: TaskWorld, number: int, kind: IncidentKind, reason: str, lost: int | None) -> None:
@@ -119,6 +129,8 @@ def outcome_of(world: TaskWorld, result: TaskResult, control: Reporting) -> Outc
             world.blocked[number] = reason
         elif not kinds or not kinds <= world.expected:
             world.problems.append(f"partition {number} stopped, and no event explains it: {reason}")
+        elif all(map(world.brokers.settings.continues_after, kinds)) and "brought records" not in reason:
+            world.problems.append(f"partition {number} stopped, though it may continue: {reason}")
     reached = {each.partition: each.offset for each in result.stopped if each.unmirrored_from is None}
     return Outcome(result.complete, stopped, reached)
 

@@ -28,7 +28,7 @@ from tests.world.control import Killed, Reporting, Watched, partitions_of
 from tests.world.driver import Driver, Following
 from tests.world.faults import list_by_name
 from tests.world.logs import begin_at
-from tests.world.reports import Outcome, check_reports, outcome_of
+from tests.world.reports import Outcome, check_commits, check_reports, outcome_of
 from tests.world.requests import RequestsInFlight, counted
 from tests.world.task import RunningTask
 from tests.world.waiting import wait_until
@@ -94,6 +94,7 @@ class TaskWorld:
         controls: Those of the tasks of this step.
         losses: The losses of each partition that tasks reported since they last copied all of it.
         compared: The most records of copies that were compared at a time.
+        had_incidents: Whether the mirror reported an incident.
         logs_were_lost: Whether a log lost what was acknowledged, so that offsets may name what is gone.
         level_has_changed: Whether the isolation level is another one than before, so that records of aborted
             transactions may be in the copy, or not.
@@ -147,7 +148,7 @@ class TaskWorld:
         self.compared = 0
         self.controls: list[Reporting] = []
         self.losses: list[list[Loss]] = [[] for _ in range(setup.partitions)]
-        self.logs_were_lost = False
+        self.had_incidents = self.logs_were_lost = False
         self.level_has_changed = False
         self.unaligned: set[int] = set()
         self.fencing = Fencing(brokers.source.groups)
@@ -374,6 +375,8 @@ class TaskWorld:
             check_reports(self, control)
         if control.is_dead:
             self.problems.append(f"a task was killed, and returned {result}")
+        if result.complete and not control.stop_requested:
+            check_commits(self, control)
         return outcome_of(self, result, control)
 
     def run(self, control: Watched | None = None, ranges: Sequence[CopyRange] | None = None) -> Outcome:
