@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 from tests.conformance.servers import add_option as add_server_option
 from tests.snapshots import Texts, add_option, texts_of
 from tests.tiers import OnlyPython, mark_tiers
-from tests.world.clusters import TwoBrokers
+from tests.world.clusters import TwoBrokers, config_of
 from tests.world.history import History
 
 if TYPE_CHECKING:
@@ -78,6 +80,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         _only_python.running = None
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """A cluster of one, without topics."""
+    with Broker() as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with Cluster(config_of("source", broker)) as opened:
+        yield opened
 
 
 @pytest.fixture

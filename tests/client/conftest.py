@@ -10,11 +10,10 @@ from tests.world.clusters import config_of
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        running.create_topic("topic", 2)
-        running.create_topic("other")
-        yield running
+def broker(broker: Broker) -> Broker:
+    broker.create_topic("topic", 2)
+    broker.create_topic("other")
+    return broker
 
 
 @pytest.fixture

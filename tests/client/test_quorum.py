@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -50,12 +49,6 @@ def with_quorum(broker: Broker, ahead_ms: float, *, error_code: int = 0, leader:
         return _Response(version=call.version, error_code=0, topics=[topic])
 
     broker.apis = {**broker.apis, ApiKey.DESCRIBE_QUORUM: Api(ApiKey.DESCRIBE_QUORUM, 0, 1, handle)}
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as started:
-        yield started
 
 
 def ahead_of(broker: Broker) -> float | None:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
-
-import pytest
 
 from shoal.inspect.page import page_html
 from shoal_broker import Broker
 from tests.inspect.topics import history, inspected
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
 
 
 def test_page_has_the_charts_the_tables_and_no_request(broker: Broker) -> None:

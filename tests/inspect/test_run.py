@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from shoal.client.cluster import Cluster
@@ -20,12 +18,6 @@ from tests.inspect.topics import NOW_MS, config_of, history, inspected, topic
 from tests.world import batches
 from tests.world.history import ABORT, COMMIT
 from tests.world.logs import may_compact
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
 
 
 def test_all_batches_are_counted_with_their_codecs_and_epochs(broker: Broker) -> None:

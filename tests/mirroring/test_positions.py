@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from shoal.client.cluster import Cluster
@@ -19,7 +17,6 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from shoal_broker.clock import now_ms
 from shoal_broker.coordination import groups
-from tests.world.clusters import config_of
 from tests.world.faults import offer
 
 MIRRORED, MARKED = TopicPartition("topic", 0), TopicPartition("topic", 1)
@@ -28,16 +25,9 @@ DAY_MS = 24 * 3_600_000
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        running.create_topic("topic", partitions=2)
-        yield running
-
-
-@pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(config_of("source", broker)) as opened:
-        yield opened
+def broker(broker: Broker) -> Broker:
+    broker.create_topic("topic", partitions=2)
+    return broker
 
 
 def commit_all(cluster: Cluster) -> None:

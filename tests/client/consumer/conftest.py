@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from shoal_broker import Broker
 from tests.world.history import History
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        running.create_topic("topic", 2)
-        yield running
 
 
 @pytest.fixture

@@ -10,13 +10,6 @@ from shoal_broker import Broker
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        running.create_topic("topic", 2)
-        yield running
-
-
-@pytest.fixture
 def generous() -> Iterator[Broker]:
     """A broker that takes several batches of a partition in a request."""
     with Broker(config={"shoal.multi.batch.produce": "true"}) as running:

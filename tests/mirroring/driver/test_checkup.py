@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from shoal_broker import Broker
 from tests.archive.archives import add, new_archive, objects_of, plain
 from tests.client.test_quorum import HOUR_MS, with_quorum
 from tests.world.clusters import config_of
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as started:
-        yield started
 
 
 def warnings_of(config: ClientConfig) -> list[str]:

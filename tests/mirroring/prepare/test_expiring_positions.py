@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,18 +13,6 @@ from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.world.clusters import config_of
 from tests.world.faults import offer
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(config_of("source", broker)) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(("oldest", "newest"), [(2, 9), (2, 2), (4, 9), (0, 3)])
