@@ -175,19 +175,6 @@ def test_wrong_command_is_refused_with_its_reason(
     assert mirror.steering.status.sentences == []
 
 
-def test_expression_without_an_end_is_refused_and_changes_nothing(started: Callable[..., Mirror]) -> None:
-    mirror = started()
-    mirror.add("a" * 60)
-    mirror.do("pause orders")
-    with pytest.raises(ConfigError, match="cannot be matched"):
-        mirror.steering.carry_out("pause", {"topics": "(a+)+b"})
-    assert mirror.steering.status.paused == {"orders"}
-    mirror.do("resume orders")
-
-
-# Expressions
-
-
 # Options
 
 

@@ -2,19 +2,13 @@
 Steers a running mirror: the topics that are paused, and its limit, by options and by an operator's commands.
 
 A command is a name, and arguments by their names. The control server passes the steering on to the tasks.
-
-Python's ``re`` holds the interpreter while it matches, and an expression such as ``(a+)+b`` may match for
-years. In the driver that would end leases and heartbeats. So a child process matches, for a second of CPU at
-most. A name without any special character needs no process.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from ...errors import ConfigError, ShoalError
@@ -23,13 +17,13 @@ from ...topic_partition import TopicPartition
 from ..model.incidents import POLICIES, IncidentKind
 from ..model.partition import PartitionState
 from ..model.steering import SteeringStatus, check_expression, parse_limit, rate_text
-from ..model.text import first_few, once_each
+from ..model.text import first_few
 from ..model.topics import is_legal_name
 from ..monitoring.door import CommandAnswer
 from ..monitoring.progress_line import line
 from .running import Running
 
-__all__ = ["COMMANDS", "Steering", "topics_of"]
+__all__ = ["COMMANDS", "Steering"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +80,15 @@ class Steering:
             retry: Tries all stopped partitions again.
             create_lost: Creates the copy of a source topic if it is gone.
 
-        Raises:
-            ConfigError: An expression cannot be matched in time.
-
         """
         self._mirror = mirror
         self._metrics = mirror.metrics
-        self._warn = once_each(mirror.warn)
         self._stop = stop
         self._retry = retry
         self._create_lost = create_lost
         self._lock = threading.Lock()  # held during a command that steers, and a look
         self._limit = mirror.options.limit
-        self._paused: Mapping[str, frozenset[str]] = self._topics_of(*mirror.options.pause)
+        self._paused = tuple(dict.fromkeys(mirror.options.pause))
         self._pass_on()
         if known := self.status.sentences:
             mirror.notify(f"steering: {', '.join(known)}")
@@ -111,21 +101,17 @@ class Steering:
     def look(self) -> None:
         """Pause new topics that an expression selects."""
         with self._lock:
-            try:
-                self._paused = self._topics_of(*self._paused)
-            except ConfigError as error:
-                # A mirror runs for months: a look that fails changes nothing.
-                self._warn(f"the steering of the mirror stays as it is: {error}")
             self._pass_on()
 
-    def _topics_of(self, *expressions: str) -> Mapping[str, frozenset[str]]:
-        return topics_of("pause", expressions, self._mirror.schedule.names)
+    def _topics_of(self, *expressions: str) -> frozenset[str]:
+        names = self._mirror.schedule.names
+        return frozenset[str]().union(*(topics_of(each, names) for each in expressions))
 
     def _pass_on(self) -> None:
         """Steer the tasks."""
-        paused = frozenset[str]().union(*self._paused.values())
+        paused = self._topics_of(*self._paused)
         self._mirror.control.steer(paused, self._limit)
-        self._metrics.steering = SteeringStatus(paused, tuple(self._paused), self._limit)
+        self._metrics.steering = SteeringStatus(paused, self._paused, self._limit)
 
     # Commands
 
@@ -170,10 +156,9 @@ class Steering:
 
     def _pause(self, expression: str) -> str:
         with self._lock:
-            others = (each for each in self._paused if each != expression)
-            self._paused = self._topics_of(*others, expression)
-            count = len(self._paused[expression])
+            self._paused = (*(each for each in self._paused if each != expression), expression)
             self._pass_on()
+        count = len(self._topics_of(expression))
         topics = f"{count:,} topic{'' if count == 1 else 's'}"
         return f"paused {expression} ({topics}, and those that are found later)"
 
@@ -184,7 +169,7 @@ class Steering:
             if expression is not None and not resumed:
                 paused = ", ".join(self._paused) or "no topics"
                 raise ConfigError(f"resume: '{expression}' is not paused. Paused are: {paused}")
-            self._paused = {each: topics for each, topics in self._paused.items() if each not in resumed}
+            self._paused = tuple(each for each in self._paused if each not in resumed)
             self._pass_on()
         return f"resumed {', '.join(resumed)}" if resumed else "no topic was paused"
 
@@ -255,53 +240,8 @@ def _stopped_by(
     return waiting
 
 
-#: Python starts in a tenth of a second, and on a busy machine in many. CPU time has a limit of its own.
-_TIMEOUT_S = 30.0
-
-_PROGRAM = """
-import json, re, resource, sys
-resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
-resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-expressions, topics = json.load(sys.stdin)
-print(json.dumps([[topic for topic in topics if re.fullmatch(each, topic)] for each in expressions]))
-"""
-
-
-def topics_of(option: str, expressions: Iterable[str], topics: Collection[str]) -> dict[str, frozenset[str]]:
-    """
-    Return the topics that each expression selects.
-
-    Args:
-        option: The name of the command or option, for an error.
-        expressions: Names, or regular expressions that match a whole name.
-        topics: The topics of the mirror.
-
-    Raises:
-        ConfigError: An expression takes too long.
-
-    """
-    wanted = list(dict.fromkeys(expressions))
-    found = {each: frozenset({each}.intersection(topics)) for each in wanted if is_legal_name(each)}
-    others = [each for each in wanted if each not in found]
-    if others and topics:
-        found |= _match(option, others, topics)
-    return {each: found.get(each, frozenset()) for each in wanted}
-
-
-def _match(option: str, expressions: list[str], topics: Collection[str]) -> Mapping[str, frozenset[str]]:
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM],
-            input=json.dumps([expressions, sorted(topics)]),
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-        lists = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise ConfigError(
-            f"{option} '{', '.join(expressions)}' cannot be matched with the names of {len(topics)} topics "
-            "within a second. Use a simpler expression"
-        ) from error
-    return {each: frozenset(names) for each, names in zip(expressions, lists, strict=True)}
+def topics_of(expression: str, topics: Iterable[str]) -> frozenset[str]:
+    """Return the topics of a name, or of a regular expression that has to match whole names."""
+    if is_legal_name(expression):
+        return frozenset({expression}.intersection(topics))
+    return frozenset(filter(re.compile(expression).fullmatch, topics))
