@@ -57,11 +57,6 @@ class GroupOffsets:
         """Whether no mirror has ever started with this group."""
         return not self.partitions
 
-    def has(self, partition: TopicPartition) -> bool:
-        """Whether a partition has a position."""
-        is_taken_over = self.takes_over_offsets and partition in self.others
-        return partition in self.positions or partition in self.starts or is_taken_over
-
 
 class GroupPositions:
     """Positions in the committed offsets of a consumer group on the source cluster."""
@@ -91,14 +86,7 @@ class GroupPositions:
 
     def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, MirrorPosition]:
         """Return the positions of those partitions that have one."""
-        return self.read_all(partitions)[0]
-
-    def read_all(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-        """Return the positions; and the offsets that no mirror committed, but a consumer, for example."""
-        state = self.read_state(partitions)
-        return dict(state.positions), dict(state.others)
+        return dict(self.read_state(partitions).positions)
 
     def read_state(self, partitions: Iterable[TopicPartition] | None = None) -> GroupOffsets:
         """Return the committed offsets of some partitions, by default of all."""

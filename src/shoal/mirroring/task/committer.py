@@ -25,7 +25,7 @@ from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
 from ..model.position import MirrorPosition
-from ..positions import GroupPositions
+from ..positions import GroupOffsets, GroupPositions
 from .partition import PartitionCopy
 from .partition_state import PartitionState
 
@@ -128,11 +128,9 @@ class Commits:
             if not self._await():
                 self._end(time.monotonic(), gives_up=True)
 
-    def read_all(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-        """Return the positions, and the other offsets; see :meth:`.GroupPositions.read_all`."""
-        return self._channel.thread.submit(self._channel.positions.read_all, list(partitions)).result()
+    def read_state(self, partitions: Iterable[TopicPartition]) -> GroupOffsets:
+        """Return the committed offsets of some partitions."""
+        return self._channel.thread.submit(self._channel.positions.read_state, list(partitions)).result()
 
     def commit_aligned(
         self, positions: Mapping[PartitionCopy, MirrorPosition]

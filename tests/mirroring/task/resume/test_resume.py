@@ -100,12 +100,13 @@ def test_offsets_committed_by_another_program_are_reported_and_not_used(
     with Cluster(brokers.settings.source) as cluster:
         positions = GroupPositions(cluster, brokers.settings.group, MemberId)
         commit_offsets(cluster, brokers.settings.group, {key: Committed(2, "")}, MemberId())
-        assert positions.read_all([key]) == ({}, {key: 2})
+        state = positions.read_state([key])
+        assert (state.positions, state.others) == ({}, {key: 2})
         assert positions.read([key]) == {}
     brokers.run()
     brokers.assert_exact(history)
     with Cluster(brokers.settings.source) as cluster:
-        assert GroupPositions(cluster, brokers.settings.group, MemberId).read_all([key])[1] == {}
+        assert GroupPositions(cluster, brokers.settings.group, MemberId).read_state([key]).others == {}
 
 
 def test_log_end_inside_a_batch_is_requested_again(brokers: TwoBrokers, history: History) -> None:

@@ -127,15 +127,15 @@ class _Alignment:
 
     def _known_maps(
         self, copies: Sequence[PartitionCopy]
-    ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
+    ) -> tuple[dict[TopicPartition, MirrorPosition], Mapping[TopicPartition, int]]:
         """Return the map that each partition begins with, and the offsets of consumers that count as such."""
         if self._settings.allows_other_writers:
             # Acknowledged records are not sent again.
             known = {copy.source: copy.position for copy in copies if copy.position}
         else:
             known = {copy.source: copy.progress.committed for copy in copies if copy.progress.committed}
-        read, others = self._commits.read_all([copy.source for copy in copies if copy.source not in known])
-        return known | read, others if self._settings.takes_over_offsets else {}
+        read = self._commits.read_state([copy.source for copy in copies if copy.source not in known])
+        return {**known, **read.positions}, read.others if self._settings.takes_over_offsets else {}
 
     def _ask(self, copies: Sequence[PartitionCopy]) -> dict[PartitionCopy, PartitionLogs]:
         """Ask where the logs begin and end, but no leader that has not answered before."""
