@@ -10,30 +10,26 @@ topics before a task may take them.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..client.cluster import Cluster, is_transient
-from ..client.config import ClientConfig
-from ..client.coordinator import JOIN_AGAIN, MemberId
+from ..client.coordinator import MemberId
 from ..client.groups import group_assignment
-from ..client.membership import Membership, MembershipSettings, RebalanceListener
+from ..client.membership import Membership, RebalanceListener
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, GroupHeld, ShoalError
-from ..mirroring.control import ControlServer, lease_clock_s
-from ..mirroring.driver.schedule import PartitionSchedule
-from ..mirroring.model.reports import stopped_report
+from ..mirroring.control import lease_clock_s
+from ..mirroring.driver.running import Running
+from ..mirroring.model.position import MirrorPosition
 from ..mirroring.model.text import first_few
-from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.changes import PreparedTopic
-from ..mirroring.prepare.copies import stops_of_deleted
-from ..timing import Timing
 from ..topic_partition import TopicPartition
 from .handlers import MirrorMakerRebalanceListener
+from .options import MirrorMakerOptions
 
 __all__ = ["GroupShare"]
 
@@ -58,52 +54,31 @@ class GroupShare(RebalanceListener):
 
     def __init__(
         self,
-        source: ClientConfig,
-        settings: MembershipSettings,
-        include: re.Pattern[str],
-        *,
-        control: ControlServer,
-        work: PartitionSchedule,
-        metrics: Metrics,
-        prepare: Callable[[Sequence[str]], Mapping[str, PreparedTopic]],
-        settle: Callable[[Sequence[TopicPartition]], object],
+        maker: MirrorMakerOptions,
+        mirror: Running,
         listener: MirrorMakerRebalanceListener,
-        on_notice: Callable[[str], object],
-        on_warning: Callable[[str], object],
-        timing: Timing,
+        prepare: Callable[[Sequence[str]], Mapping[str, PreparedTopic]],
     ) -> None:
         """
         Prepare the member; :meth:`start` joins the group.
 
         Args:
-            source: The cluster of the group.
-            settings: The settings of the member.
-            include: The topics to subscribe to.
-            control: The connection to the tasks.
-            work: The partitions that tasks copy.
-            metrics: The counts of the mirror.
             prepare: Prepares the destination for source topics, and returns the topics that are ready.
-            settle: Commits the start positions of partitions without one.
-            on_notice: Receives the assigned and revoked partitions, as sentences.
-            on_warning: Receives problems, as sentences.
-            timing: The time between two attempts to prepare topics.
+
         """
-        self._source = source
+        settings = maker.membership
+        self._source = source = mirror.options.source
         self._group = settings.group
         self._lease_s = settings.session_timeout_ms / 1000 * (1 - _MARGIN)
         #: If it does not poll for max.poll.interval.ms, the member leaves. The tasks stop before that, too.
         self._most_unpolled_s = settings.max_poll_interval_ms / 1000 * (1 - _MARGIN)
         self._polled_at = lease_clock_s()
-        self._include = include
-        self._control = control
-        self._work = work
-        self._metrics = metrics
+        self._include = maker.include
+        self._mirror = mirror
+        self._control = mirror.control
+        self._work = mirror.schedule
         self._prepare = prepare
-        self._retry_s = timing.prepare_retry_s
-        self._settle = settle
         self._listener = listener
-        self._on_notice = on_notice
-        self._on_warning = on_warning
         self._something = threading.Event()
         self._member = Membership(
             source, settings, self._something.set, on_renewed=self._renew, clock=lease_clock_s
@@ -173,17 +148,17 @@ class GroupShare(RebalanceListener):
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Have tasks leave, commit, and call the listener; the member then releases the partitions."""
         self._let_go(partitions)
-        self._metrics.forget(partitions)
+        self._mirror.metrics.forget(partitions)
         ownership = {topic: frozenset(numbers) for topic, numbers in _by_topic(partitions).items()}
         self._call("before_releasing_partitions", ownership)
-        self._on_notice(f"{len(partitions)} partitions given up: {first_few(sorted(partitions))}")
+        self._mirror.notify(f"{len(partitions)} partitions given up: {first_few(sorted(partitions))}")
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Stop all tasks from producing. The coordinator would reject a commit."""
         self._control.end_lease()
         self._let_go(partitions)
-        self._metrics.forget(partitions)
-        self._on_warning(
+        self._mirror.metrics.forget(partitions)
+        self._mirror.warn(
             f"group {self._group!r} removed this mirror, because its heartbeat was late: {len(partitions)} "
             "partitions lost. The mirror joined again, and the tasks find the records that they copied last"
         )
@@ -193,14 +168,14 @@ class GroupShare(RebalanceListener):
         self._work.give_up(partitions)
         self._control.withdraw(partitions)
         if not self._control.await_left(partitions, self._lease_s):
-            self._on_warning("tasks that do not leave partitions were let go: they produce nothing more")
+            self._mirror.warn("tasks that do not leave partitions were let go: they produce nothing more")
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Call the listener, prepare the destination, and let the tasks take the partitions."""
         self._call("before_starting_fetchers", self._member.identity.member_id, self._assignment())
         self._pending |= set(partitions)
         if partitions:
-            self._on_notice(f"{len(partitions)} partitions assigned: {first_few(sorted(partitions))}")
+            self._mirror.notify(f"{len(partitions)} partitions assigned: {first_few(sorted(partitions))}")
             self._begin()
 
     def _assignment(self) -> dict[str, dict[int, str]]:
@@ -228,32 +203,27 @@ class GroupShare(RebalanceListener):
 
     def _begin(self) -> None:
         """Prepare the destination for new partitions, and add them to the schedule."""
-        self._retry_at = time.monotonic() + self._retry_s
+        self._retry_at = time.monotonic() + self._mirror.options.timing.prepare_retry_s
         try:
             topics = self._prepare(sorted({each.topic for each in self._pending}))
             ready = {each for each in self._pending if each.topic in topics}
-            there = sorted(each for each in ready if topics[each.topic].deleted is None)
-            self._settle(there)
+            deleted = [each for each in ready if topics[each.topic].deleted is not None]
+            positions = self._positions_of(deleted) if deleted else {}
         except ShoalError as error:
-            if not is_transient(error) and not (isinstance(error, BrokerError) and error.code in JOIN_AGAIN):
+            if not is_transient(error):
                 raise
-            self._on_warning(f"{first_few(sorted(self._pending))} cannot be begun yet: {error}")
+            self._mirror.warn(f"{first_few(sorted(self._pending))} cannot be begun yet: {error}")
             return
         if ready:
             self._pending -= ready
-            self._stop_deleted(topics, ready)
+            self._work.stop_deleted(topics, deleted, positions)
             self._work.take(topics, ready)
 
-    def _stop_deleted(
-        self, topics: Mapping[str, PreparedTopic], partitions: Collection[TopicPartition]
-    ) -> None:
-        """Report the partitions whose copies were deleted as stopped."""
-        reasons = {each: reason for each in partitions if (reason := topics[each.topic].deleted) is not None}
-        if not reasons:
-            return
+    def _positions_of(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, MirrorPosition]:
         with Cluster(self._source.impatient()) as cluster:
-            positions = GroupPositions(cluster, self._group, MemberId).read(reasons)
-        self._metrics.apply(stopped_report(stops_of_deleted(reasons, positions)))
+            return GroupPositions(cluster, self._group, MemberId).read(partitions)
 
     def _call(self, method: str, *args: object) -> None:
         try:

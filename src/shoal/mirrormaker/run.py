@@ -33,7 +33,6 @@ from ..mirroring.prepare.create import prepare
 from ..mirroring.prepare.descriptions import describe_brokers
 from ..mirroring.prepare.expiring_positions import warning_of_expiry
 from ..state_directory import state_dir
-from ..topic_partition import TopicPartition
 from .group_share import GroupShare
 from .handlers import MirrorMakerRebalanceListener, load, load_handler
 from .options import MirrorMakerOptions
@@ -86,20 +85,7 @@ class MirrorMaker:
         schedule = _SharedSchedule(run.metrics, run.warn)
         mirror = run.listen(schedule, prepared.group, resources)
         run.start_engine(directory, resources)
-        share = self._share = GroupShare(
-            self._options.source,
-            self._maker.membership,
-            self._maker.include,
-            control=mirror.control,
-            work=schedule,
-            metrics=run.metrics,
-            prepare=self._prepare_topics,
-            settle=self._settle,
-            listener=self._listener,
-            on_notice=run.notify,
-            on_warning=run.warn,
-            timing=self._options.timing,
-        )
+        share = self._share = GroupShare(self._maker, mirror, self._listener, self._prepare_topics)
         resources.callback(share.release)
         if self._options.handling is None:  # a handler commits offsets without positions
             mirror.control.use_group(share.begin_generation)
@@ -153,11 +139,6 @@ class MirrorMaker:
             )
 
     def _starts_of(self, source: Cluster) -> Starts:
-        there = [
-            TopicPartition(topic.name, number)
-            for topic in source.metadata.topics.values()
-            for number in topic.partitions
-        ]
         # Another member may make the group's first start at about the same time.
         since_ms = int(time.time() * 1000) - self._options.timing.one_start_ms
         return Starts(
@@ -166,16 +147,8 @@ class MirrorMaker:
             TopicSelection(f"({self._maker.include.pattern})"),
             lambda: self._share.identity,
             since_ms=since_ms,
-            there=there,
+            there=source.metadata.partitions_of(source.metadata.topics),
         )
-
-    def _settle(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit the start positions of assigned partitions that have none."""
-        with Cluster(self._options.source) as source:
-            patiently(
-                lambda: source.refresh({each.topic for each in partitions}), patience_s=START_PATIENCE_S
-            )
-            self._run.settle(source, self._starts, partitions)
 
     def _take_directory(self, group: str, resources: contextlib.ExitStack) -> Path:
         """Take a directory that no other mirror of the group on this machine uses; it keeps no positions."""

@@ -40,14 +40,17 @@ class Following:
         self.metrics = Metrics()
         self.warnings: list[str] = []
         given = groups.two.options("topic", **{"groups": ".*", **options})
-        found = GroupFollower.of(
+        selection = given.group_selection
+        assert selection is not None
+        self.follower = GroupFollower(
             replace(given, timing=timing),
+            selection,
+            groups.two.settings.group,
+            lambda: groups.topics,
             self.metrics,
             self.warnings.append,
         )
-        assert found is not None
-        self.follower = found
-        self.follower.begin(groups.two.settings.group, lambda: groups.topics)
+        self.follower.begin()
 
     def round_count(self) -> Callable[[], bool]:
         """Return a function that is true once a round has ended after this call."""
@@ -196,10 +199,3 @@ def test_metrics_show_the_groups(groups: Groups) -> None:
     progress = following.metrics.progress().to_json_object()
     assert progress["consumer_groups"]["groups"] == 1
     assert "shoal_consumer_group" not in exposition(Metrics(), list).decode()
-
-
-def test_mirror_without_groups_has_no_follower(groups: Groups) -> None:
-    options = groups.two.options("topic")
-    metrics = Metrics()
-    assert GroupFollower.of(options, metrics, lambda _: None) is None
-    assert metrics.progress().consumer_groups is None

@@ -50,6 +50,7 @@ class Places:
         self._options = options = mirror.options
         self._schedule = mirror.schedule
         self._warn = once_each(mirror.warn_in_report)
+        self._notify = mirror.notify
         self._control = mirror.control
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
@@ -130,6 +131,8 @@ class Places:
         found = self._schedule.takeable(self._existing(topics))
         asked_at_s = time.time()
         begun = self._starts.find(self._source, found)
+        for sentence in begun.sentences if begun else ():
+            self._notify(sentence)
         ends = self._find_ends(found, begun.state.positions if begun else {})
         refused = begun.refused if begun else {}
         self._left_out = {
@@ -150,8 +153,9 @@ class Places:
             self._has_ends = self._options.until is None or self._options.until.is_known(
                 asked_at_s, ends.values()
             )
-        if reasons := {**self._left_out, **self._deleted(topics)}:
-            self._schedule.apply(left_out_report(reasons))
+        reasons = {**self._left_out, **self._deleted(topics)}
+        if left := self._schedule.takeable(reasons):  # the group may have revoked some meanwhile
+            self._schedule.apply(left_out_report({each: reasons[each] for each in left}))
 
     def _want(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
         self._wanted = wanted
@@ -159,14 +163,8 @@ class Places:
 
     def _existing(self, prepared: Mapping[str, PreparedTopic]) -> list[TopicPartition]:
         """Return the partitions that are ready at the destination and still exist at the source."""
-        topics = self._source.metadata.topics
-        return [
-            TopicPartition(topic, number)
-            for topic, ready in prepared.items()
-            if topic in topics
-            for number in sorted(topics[topic].partitions)
-            if number < ready.partitions
-        ]
+        found = self._source.metadata.partitions_of(prepared)
+        return [each for each in found if each.partition < prepared[each.topic].partitions]
 
     def _deleted(self, prepared: Mapping[str, PreparedTopic]) -> dict[TopicPartition, str]:
         """Return the partitions that were mirrored and were deleted at the source."""
@@ -181,7 +179,7 @@ class Places:
         partitions = [
             TopicPartition(topic, number) for topic, count in gone.items() for number in range(count)
         ]
-        return {each: reasons[each.topic] for each in self._schedule.takeable(partitions)}
+        return {each: reasons[each.topic] for each in partitions}
 
     def _why_hidden(self, topic: str) -> str:
         (acl,) = by_prefix(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,11 @@ from ..control import ControlServer
 from ..cutover.certificate import read_certificate
 from ..model.incidents import IncidentKind
 from ..model.options import checkpoint_name
-from ..model.position import MirrorPosition
 from ..model.progress import PartitionIncident, Phase, Summary
-from ..model.reports import SmallBatches, stopped_report
+from ..model.reports import SmallBatches
 from ..model.text import first_few
 from ..positions import GroupPositions
 from ..prepare.changes import Prepared, PreparedTopic
-from ..prepare.copies import stops_of_deleted
 from ..prepare.create import prepare
 from ..sync.follower import GroupFollower
 from .copy_watch import CopyWatch
@@ -55,8 +53,6 @@ class TopicMirror:
     def __init__(self, run: MirrorRun) -> None:
         """Prepare; nothing begins."""
         self._run = run
-        has_groups = run.options.groups is not None
-        self._groups = GroupFollower.of(run.options, run.metrics, run.warn) if has_groups else None
         self._options = run.options
         self._identity: MirrorIdentity
 
@@ -94,7 +90,7 @@ class TopicMirror:
                 state = run.settle(source, starts, there).state
                 for warning in group_warnings(source, group, state, partitions, START_PATIENCE_S):
                     run.warn(warning)
-            _stop_deleted(prepared, partitions, state.positions, schedule)
+            schedule.stop_deleted(prepared.topics, partitions, state.positions)
             steering = self._steer(mirror) if options.is_steered else None
             following = Following(mirror)
             if options.sync:
@@ -105,12 +101,14 @@ class TopicMirror:
             watches += [Discovery(mirror, partial(self._add, schedule, lock, steering)), following]
         watches.append(CopyWatch(mirror, partial(self._create_again, schedule)))
         resources.enter_context(Lookout(mirror, *watches))
-        if self._groups is None:
+        selection = options.group_selection
+        if selection is None:
             return run.copy(mirror, prepared, starts, lock)
-        resources.callback(self._groups.close)
-        self._groups.begin(group, lambda: schedule.names)
+        followers = GroupFollower(options, selection, group, lambda: schedule.names, run.metrics, run.warn)
+        resources.callback(followers.close)
+        followers.begin()
         summary = run.copy(mirror, prepared, starts, lock)
-        self._groups.finish()
+        followers.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
 
     def _conclude(self, prepared: Prepared, schedule: PartitionSchedule, started_ms: int) -> None:
@@ -205,22 +203,6 @@ class TopicMirror:
                 patience_s=START_PATIENCE_S,
                 check=lambda changes: refuse_more_partitions(changes, schedule.sizes),
             ).warnings
-
-
-def _stop_deleted(
-    prepared: Prepared,
-    partitions: Sequence[TopicPartition],
-    positions: Mapping[TopicPartition, MirrorPosition],
-    schedule: PartitionSchedule,
-) -> None:
-    """Report the partitions whose copies were deleted as stopped, since no task can find that out."""
-    reasons = {
-        partition: reason
-        for partition in partitions
-        if (reason := prepared.topics[partition.topic].deleted) is not None
-    }
-    if reasons:
-        schedule.apply(stopped_report(stops_of_deleted(reasons, positions)))
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:

@@ -58,6 +58,8 @@ class GroupFollower:
         self,
         options: MirrorOptions,
         selection: GroupSelection,
+        group: str,
+        topics: Callable[[], Mapping[str, str]],
         metrics: Metrics,
         warn: Callable[[str], object],
     ) -> None:
@@ -65,46 +67,31 @@ class GroupFollower:
         Prepare; nothing is sent yet.
 
         Args:
+            selection: The groups that follow.
+            group: The mirror's group, which has the positions.
+            topics: Returns the topics at the destination, by their names at the source.
             metrics: The registry that gets the state of each round.
             warn: A function that receives each warning once, from the thread.
 
         """
         self._options = options
         self._selection = selection
+        self._group = group
+        self._topics = topics
         self._metrics = metrics
         self._warn = once_each(warn)
         self._wake = threading.Event()
         self._is_closed = False
         self._unlisted_since: float | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="shoal-groups", daemon=True)
         metrics.groups = GroupsStatus()
 
-    @classmethod
-    def of(
-        cls, options: MirrorOptions, metrics: Metrics, warn: Callable[[str], object]
-    ) -> GroupFollower | None:
-        """Return the follower of a mirror's groups; None if none follow."""
-        selection = options.group_selection
-        return None if selection is None else cls(options, selection, metrics, warn)
-
-    def begin(self, group: str, topics: Callable[[], Mapping[str, str]]) -> None:
-        """
-        Begin, in a thread of its own, which never delays the tasks.
-
-        Args:
-            group: The mirror's group, which has the positions.
-            topics: Returns the topics at the destination, by their names at the source.
-
-        """
-        self._thread = threading.Thread(
-            target=self._run, args=(group, topics), name="shoal-groups", daemon=True
-        )
+    def begin(self) -> None:
+        """Begin, in a thread of its own, which never delays the tasks."""
         self._thread.start()
 
     def finish(self) -> None:
         """Translate once more, with the last positions, and end; a broker that stalls is not waited for."""
-        if self._thread is None:
-            return
         self._wake.set()
         self._thread.join(_LAST_ROUND_S)
         if self._thread.is_alive():
@@ -119,10 +106,10 @@ class GroupFollower:
         self._is_closed = True
         self._wake.set()
 
-    def _run(self, group: str, topics: Callable[[], Mapping[str, str]]) -> None:
+    def _run(self) -> None:
         options = self._options
         with ExitStack() as stack:
-            one_round = self._rounds(group, stack)
+            one_round = self._rounds(stack)
             is_last = False
             wait_s = options.timing.groups_interval_s
             while not is_last and not self._is_closed:
@@ -130,22 +117,21 @@ class GroupFollower:
                 is_last = self._wake.wait(None if options.once else wait_s)
                 if not self._is_closed:
                     began_cpu_s = time.thread_time()
-                    self._round(one_round, topics(), is_last=is_last)
+                    self._round(one_round, is_last=is_last)
                     wait_s = pause_s(options.timing.groups_interval_s, time.thread_time() - began_cpu_s)
 
-    def _rounds(self, group: str, stack: ExitStack) -> Callable[..., GroupsReport]:
+    def _rounds(self, stack: ExitStack) -> Callable[..., GroupsReport]:
         """Return a function that takes the mirror's topics, and makes a round."""
         options = self._options
         source = stack.enter_context(Cluster(options.source.impatient()))
         if options.destination.directory is not None:
-            return GroupArchive(source, options.destination, self._selection, group).round
+            return GroupArchive(source, options.destination, self._selection, self._group).round
         destination = stack.enter_context(Cluster(options.destination.impatient()))
-        settings = CopySettings.of(options, options.source, options.destination, group)
+        settings = CopySettings.of(options, options.source, options.destination, self._group)
         return partial(GroupSync(source, destination, settings, self._selection).round, apply=True)
 
-    def _round(
-        self, one_round: Callable[..., GroupsReport], topics: Mapping[str, str], *, is_last: bool
-    ) -> None:
+    def _round(self, one_round: Callable[..., GroupsReport], *, is_last: bool) -> None:
+        topics = self._topics()
         try:
             if is_last:
                 report = settled(partial(one_round, topics), self._options.timing.last_round_patience_s)
