@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from shoal.error_codes import ErrorCode
+from shoal.json_values import read_value
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
@@ -676,7 +677,7 @@ def missing(brokers: TwoBrokers) -> int | None:
     (stopped,) = brokers.start(control=control).result().stopped
     metrics = Metrics()
     for each in control.reports:
-        metrics.apply(TaskReport.from_json_object(each))
+        metrics.apply(read_value(TaskReport, each))
     assert not stopped.can_heal
     partition = TopicPartition("topic", 0)
     metrics.expect({}, {partition: brokers.source.log("topic").log_end_offset})

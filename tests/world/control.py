@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
 from shoal.errors import ShoalError, Stopped
+from shoal.json_values import to_json
 from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.acknowledged import add_run
 from shoal.mirroring.model.reports import Assigned, TaskReport
@@ -156,7 +157,7 @@ class Watched:
             self.generation += 1
 
     def report(self, report: TaskReport) -> None:
-        self.reports.append(report.to_json_object())
+        self.reports.append(to_json(report))
 
     def wait(self, seconds: float) -> None:
         if seconds:

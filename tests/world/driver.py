@@ -11,6 +11,7 @@ from typing import Any
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate
 from shoal.errors import BrokerError, PartitionStopped, Stopped
+from shoal.json_values import to_json
 from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.copy_options import CopySettings
@@ -151,7 +152,7 @@ class TaskServer:
                 self._waiting[each.partition] = each.waiting_for
             else:
                 self._waiting.pop(each.partition, None)
-        self.reports.append(report.to_json_object())
+        self.reports.append(to_json(report))
 
     def connect(self, job: int = 0) -> ControlConnection:
         return ControlConnection(self.server.address, "secret", job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from shoal.json_values import read_value
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -98,7 +99,7 @@ def test_partition_with_too_large_record_continues_once_accepted(
         control = Watched()
         brokers.start(control=control).result()
         for each in control.reports:
-            mirror.metrics.apply(TaskReport.from_json_object(each))
+            mirror.metrics.apply(read_value(TaskReport, each))
 
     copy()
     assert mirror.metrics.progress().states["stopped"] == 1

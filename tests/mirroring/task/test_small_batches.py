@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.client.lot import Lot
+from shoal.json_values import read_value, to_json
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.reports import SmallBatches, TaskReport
@@ -32,7 +33,7 @@ def test_mirror_passes_on_the_first_finding_of_its_tasks() -> None:
     told: list[SmallBatches] = []
     schedule = PartitionSchedule({}, Metrics(), on_small_batches=told.append)
     for report in (TaskReport(), TaskReport(small_batches=FOUND), TaskReport(small_batches=FOUND)):
-        schedule.apply(TaskReport.from_json_object(report.to_json_object()))
+        schedule.apply(read_value(TaskReport, to_json(report)))
     assert told == [FOUND]
 
 

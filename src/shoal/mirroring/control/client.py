@@ -13,10 +13,10 @@ from typing import Any
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
-from ...json_values import read_value, typed
+from ...json_values import read_value, to_json, typed
 from ...net.listener import hang_up
 from ...topic_partition import TopicPartition
-from ..model.reports import Assigned, Document, TaskReport, read_document
+from ..model.reports import Assigned, Document, TaskReport
 from ..model.steering import UNSTEERED, TaskSteering
 from .limit import Allowance
 from .protocol import (
@@ -119,7 +119,7 @@ class ControlConnection:
         return {"clock_s": lease_clock_s(), "waits": self.allowance.waits}
 
     def _receive(self, said: dict[str, Any]) -> None:
-        document = read_document(said["document"]) if "document" in said else None
+        document = read_value(Document, said["document"]) if "document" in said else None
         self._apply_state(read_value(DriverState, said), document)
         if document is not None:
             self._on_document()
@@ -234,7 +234,7 @@ class ControlConnection:
     def report(self, report: TaskReport) -> None:
         """Send a report; drop it if the driver is gone."""
         with contextlib.suppress(OSError), self.sending:
-            self._socket.sendall(line({**report.to_json_object(), **self._heard()}))
+            self._socket.sendall(line({**to_json(report), **self._heard()}))
 
     def wait(self, seconds: float) -> None:
         """Wait; return earlier if an end is requested, or the driver is gone."""

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from ...client.coordinator import MemberId
 from ...errors import Disconnected
-from ...json_values import to_json, typed
+from ...json_values import read_value, to_json, typed
 from ...net.budget import Share
 from ...net.listener import Admitted, Listener, places, take_place
 from ...printable import logger
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted
-from ..model.reports import TaskReport, document_to_json
+from ..model.reports import TaskReport
 from ..model.steering import TaskSteering
 from .assignment import Assignment, Member, Partitions
 from .limit import share_limit
@@ -159,7 +159,7 @@ class ControlServer:
         member.hear(typed(float, said.pop("clock_s")), waits=typed(bool, said.pop("waits")))
         if not said:
             return
-        report = TaskReport.from_json_object(said)
+        report: TaskReport = read_value(TaskReport, said)
         # Before the partitions are given to another task, so that counts and stops come in their order.
         self._report(report)
         if report.leaves:
@@ -216,7 +216,7 @@ class ControlServer:
         )
         said: dict[str, Any] = {"shoal": INSTALLED, **to_json(state), **more}
         if with_document:
-            said["document"] = document_to_json(member.partitions)
+            said["document"] = to_json(member.partitions)
         member.note_sent()
         self._send_line(member, line(said))
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import PartitionStopped
-from ...json_values import read_value, to_json
 from ...numbers import counter, numbers_of
 from ...topic_partition import TopicPartition
 from .incidents import Incident, IncidentKind
@@ -37,9 +36,7 @@ __all__ = [
     "ProcessReport",
     "SmallBatches",
     "TaskReport",
-    "document_to_json",
     "left_out_report",
-    "read_document",
     "stopped_report",
 ]
 
@@ -82,17 +79,6 @@ class Assigned:
 
 #: The desired state of one task: all partitions that it is to copy.
 Document: TypeAlias = Mapping[TopicPartition, Assigned]
-
-
-def document_to_json(document: Document) -> Any:
-    """Return a document as JSON."""
-    return to_json(document)
-
-
-def read_document(values: Any) -> Document:
-    """Read the JSON of :func:`document_to_json`."""
-    document: Document = read_value(Document, values)
-    return document
 
 
 @dataclass(slots=True)
@@ -293,17 +279,6 @@ class TaskReport:
     begin_generation: bool = False
     leaves: Mapping[TopicPartition, Left] = field(default_factory=dict)
     small_batches: SmallBatches | None = None
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        values: dict[str, Any] = to_json(self)
-        return values
-
-    @classmethod
-    def from_json_object(cls, values: Mapping[str, Any]) -> TaskReport:
-        """Read the JSON of :meth:`to_json_object`."""
-        report: TaskReport = read_value(cls, values)
-        return report
 
 
 def left_out_report(reasons: Mapping[TopicPartition, str]) -> TaskReport:
