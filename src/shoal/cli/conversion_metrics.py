@@ -59,7 +59,7 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
     def answer() -> Answer:
         return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE})
 
-    door = Door(options.http, warn)
+    door = Door(options.http_token_file, warn)
     address = door.listen("metrics", options.metrics, {"/metrics": answer})
     say(f"metrics at http://{address}/metrics")
     return door

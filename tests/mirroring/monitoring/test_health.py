@@ -10,29 +10,29 @@ from pathlib import Path
 
 import pytest
 
-from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.model.progress import Phase
 from shoal.mirroring.monitoring.door import Door
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.shown import health_routes, metrics_routes
 from shoal.net.address import Address
-from shoal.timing import Timing
+from shoal.timing import DEFAULT_TIMING, Timing
 from tests.metrics_fed import busy_metrics
 
 LOCAL = Address("127.0.0.1", 0)
-IMPATIENT = HttpAccess(timing=Timing(restart_after_s=0.0))
+IMPATIENT = Timing(restart_after_s=0.0)
 
 
 class Mirror:
     """The metrics of a mirror, and the server that answers about it."""
 
-    def __init__(self, metrics: Metrics, access: HttpAccess | None = None) -> None:
+    def __init__(
+        self, metrics: Metrics, timing: Timing = DEFAULT_TIMING, token_file: Path | None = None
+    ) -> None:
         self.metrics = metrics
-        access = access or OPEN
-        self.server = Door(access)
+        self.server = Door(token_file)
         routes = metrics_routes(metrics, LocalProcesses())
-        self._address = self.server.listen("metrics", LOCAL, routes, health_routes(metrics, access.timing))
+        self._address = self.server.listen("metrics", LOCAL, routes, health_routes(metrics, timing))
 
     def answer(self, path: str) -> tuple[int, str]:
         try:
@@ -86,6 +86,6 @@ def test_health_needs_no_token_and_metrics_do(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("0123456789abcdef0123456789abcdef\n")
     token.chmod(0o600)
-    mirror = Mirror(busy_metrics(), HttpAccess(token_file=token))
+    mirror = Mirror(busy_metrics(), token_file=token)
     with mirror.server:
         assert [mirror.answer(path)[0] for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 401]

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ... import kinds
 from ...declare import option
 from ...errors import ConfigError
 from ...net.address import Address
-from ...timing import DEFAULT_TIMING, Timing
 
-__all__ = ["OPEN", "HttpAccess", "HttpOptions"]
-
-
-@dataclass(frozen=True, slots=True)
-class HttpAccess:
-    """
-    The options for access to metrics and page.
-
-    Attributes:
-        token_file: The file with the token that every request must have; None for none.
-        timing: How long the server waits for clients.
-
-    """
-
-    token_file: Path | None = None
-    timing: Timing = DEFAULT_TIMING
-
-
-#: All clients that reach the address.
-OPEN = HttpAccess()
+__all__ = ["HttpOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +42,3 @@ class HttpOptions:
                 f"--http-token-file {self.http_token_file}: no server asks for the token. Add {servers}, or "
                 "leave it out"
             )
-
-    @property
-    def http(self) -> HttpAccess:
-        """The requests that metrics and page answer."""
-        return HttpAccess(Path(self.http_token_file) if self.http_token_file else None)

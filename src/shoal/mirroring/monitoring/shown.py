@@ -48,7 +48,7 @@ def show(
 
     """
     page = resources.enter_context(MirrorPage(options.report, about, metrics, processes, warn))
-    door = Door(options.http, warn)
+    door = Door(options.http_token_file, warn)
     of_metrics = metrics_routes(metrics, processes, by_topic=options.metrics_by is MetricsBy.TOPIC)
     health = health_routes(metrics, options.timing)
     if options.metrics is not None:

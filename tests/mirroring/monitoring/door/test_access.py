@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.monitoring.door import Answer, Door
 from shoal.mirroring.monitoring.door.access import Guard
 from shoal.net.address import Address
@@ -25,8 +24,8 @@ TOKEN = "0123456789abcdef-._~+/=="
 
 
 @contextlib.contextmanager
-def serving(access: HttpAccess) -> Iterator[Address]:
-    door = Door(access)
+def serving(token_file: Path) -> Iterator[Address]:
+    door = Door(token_file)
     address = door.listen("look", LOCAL, {"/": lambda: Answer(b"hello")})
     with door:
         yield address
@@ -66,7 +65,7 @@ def basic(credentials: str) -> str:
     [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f":{TOKEN}"), basic(f"anyone:{TOKEN}")],
 )
 def test_request_with_token_is_answered(tmp_path: Path, authorization: str) -> None:
-    with serving(HttpAccess(token_file=token_file(tmp_path))) as server:
+    with serving(token_file(tmp_path)) as server:
         assert ask(server, authorization) == Answered(200, b"hello", [])
 
 
@@ -92,7 +91,7 @@ def test_request_with_token_is_answered(tmp_path: Path, authorization: str) -> N
 )
 @pytest.mark.parametrize("path", ["/", "/nowhere"])
 def test_request_without_token_is_refused(tmp_path: Path, authorization: str | None, path: str) -> None:
-    with serving(HttpAccess(token_file=token_file(tmp_path))) as server:
+    with serving(token_file(tmp_path)) as server:
         answered = ask(server, authorization, path=path)
     assert answered.status == 401
     assert answered.challenges == ['Bearer realm="shoal"', 'Basic realm="shoal", charset="UTF-8"']
@@ -103,7 +102,7 @@ def test_request_without_token_is_refused(tmp_path: Path, authorization: str | N
 def test_request_without_token_for_another_host_is_misdirected(tmp_path: Path) -> None:
     """An attacker's page must not see whether there is a token."""
     with (
-        serving(HttpAccess(token_file=token_file(tmp_path))) as server,
+        serving(token_file(tmp_path)) as server,
         socket.create_connection(server, timeout=10) as connection,
     ):
         connection.sendall(b"GET / HTTP/1.1\r\nHost: attacker.example\r\n\r\n")
@@ -113,7 +112,7 @@ def test_request_without_token_for_another_host_is_misdirected(tmp_path: Path) -
 def test_request_with_token_may_have_any_host(tmp_path: Path) -> None:
     """A proxy may pass its own name on."""
     with (
-        serving(HttpAccess(token_file=token_file(tmp_path))) as server,
+        serving(token_file(tmp_path)) as server,
         socket.create_connection(server, timeout=10) as connection,
     ):
         head = f"GET / HTTP/1.1\r\nHost: proxy.example\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
@@ -125,7 +124,7 @@ def test_request_with_token_may_have_any_host(tmp_path: Path) -> None:
 def test_token_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     file = token_file(tmp_path, mode=mode)
     with pytest.raises(ConfigError) as refused:
-        Guard(HttpAccess(token_file=file), "127.0.0.1")
+        Guard(file, "127.0.0.1")
     assert all(each in str(refused.value) for each in ("--http-token-file", str(file), f"{mode:04o}", "600"))
 
 
@@ -143,10 +142,10 @@ def test_token_file_of_root_can_be_group_readable(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(os, "fstat", fstat)
 
     owned_by(0)
-    Guard(HttpAccess(token_file=file), "127.0.0.1")
+    Guard(file, "127.0.0.1")
     owned_by(1000)
     with pytest.raises(ConfigError, match=r"0440.*allows"):
-        Guard(HttpAccess(token_file=file), "127.0.0.1")
+        Guard(file, "127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def test_token_file_of_root_can_be_group_readable(tmp_path: Path, monkeypatch: p
 def test_empty_token_file_is_refused_with_a_remedy(tmp_path: Path, content: str | bytes) -> None:
     file = token_file(tmp_path, content)
     with pytest.raises(ConfigError) as refused:
-        Guard(HttpAccess(token_file=file), "127.0.0.1")
+        Guard(file, "127.0.0.1")
     assert all(
         each in str(refused.value)
         for each in ("--http-token-file", str(file), "16", "-._~+/", "077", "32", "FILE")
@@ -164,7 +163,7 @@ def test_empty_token_file_is_refused_with_a_remedy(tmp_path: Path, content: str 
 
 def test_missing_token_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--http-token-file.*/.*/none"):
-        Guard(HttpAccess(token_file=tmp_path / "none"), "127.0.0.1")
+        Guard(tmp_path / "none", "127.0.0.1")
 
 
 # Encryption
@@ -178,7 +177,7 @@ def test_token_without_encryption_is_warned_of(
     tmp_path: Path, host: str, has_token: bool, warnings: int
 ) -> None:
     said: list[str] = []
-    door = Door(HttpAccess(token_file=token_file(tmp_path) if has_token else None), said.append)
+    door = Door(token_file(tmp_path) if has_token else None, said.append)
     door.listen("look", Address(host, 0), {})
     with door:
         assert len(said) == warnings

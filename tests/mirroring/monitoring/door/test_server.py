@@ -15,10 +15,9 @@ from http.client import HTTPConnection
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.monitoring.door import Answer, Door, Route
 from shoal.net.address import Address
-from shoal.timing import Timing
+from shoal.timing import DEFAULT_TIMING, Timing
 from tests.world.waiting import is_let_go, wait_until
 
 LOCAL = Address("127.0.0.1", 0)
@@ -41,9 +40,9 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(
-    address: Address = LOCAL, access: HttpAccess = OPEN, routes: Mapping[str, Route] = ROUTES
+    address: Address = LOCAL, timing: Timing = DEFAULT_TIMING, routes: Mapping[str, Route] = ROUTES
 ) -> Iterator[Serving]:
-    door = Door(access)
+    door = Door(timing=timing)
     bound = door.listen("look", address, routes)
     with door:
         yield Serving(bound)
@@ -166,15 +165,19 @@ def test_two_addresses_have_routes_of_their_own() -> None:
 
 
 def test_silent_client_is_disconnected_after_the_timeout() -> None:
-    access = HttpAccess(timing=Timing(http_peer_s=0.2))
-    with serving(access=access) as server, socket.create_connection(server.address, timeout=10) as silent:
+    with (
+        serving(timing=Timing(http_peer_s=0.2)) as server,
+        socket.create_connection(server.address, timeout=10) as silent,
+    ):
         silent.sendall(b"GET / HTT")
         assert silent.recv(1) == b""
 
 
 def test_request_has_one_deadline() -> None:
-    access = HttpAccess(timing=Timing(http_request_s=0.5))
-    with serving(access=access) as server, socket.create_connection(server.address, timeout=0.05) as slow:
+    with (
+        serving(timing=Timing(http_request_s=0.5)) as server,
+        socket.create_connection(server.address, timeout=0.05) as slow,
+    ):
         wait_until(lambda: is_let_go(slow, b"G"), 5)
 
 
@@ -186,7 +189,7 @@ def test_client_that_does_not_read_is_disconnected() -> None:
         return Answer(bytes(50_000_000), {})
 
     with (
-        serving(access=HttpAccess(timing=Timing(http_peer_s=0.2)), routes={"/": much}) as server,
+        serving(timing=Timing(http_peer_s=0.2), routes={"/": much}) as server,
         socket.create_connection(server.address, timeout=10) as deaf,
     ):
         deaf.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -213,8 +216,10 @@ def test_exhausted_descriptors_evict_the_slowest_connection(monkeypatch: pytest.
         monkeypatch.undo()
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    access = HttpAccess(timing=Timing(http_peer_s=60))
-    with serving(access=access) as server, socket.create_connection(server.address, timeout=10) as slow:
+    with (
+        serving(timing=Timing(http_peer_s=60)) as server,
+        socket.create_connection(server.address, timeout=10) as slow,
+    ):
         slow.sendall(b"GET / HTT")
         # Accepted before: the next connection comes after it.
         assert ask(server.address).status == 200

@@ -21,10 +21,9 @@ import pytest
 from shoal.cli import main
 from shoal.cli.control import ask_mirror
 from shoal.errors import ConfigError, ProtocolError
-from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.monitoring.door import Answer, CommandAnswer, Door
 from shoal.net.address import Address
-from shoal.timing import Timing
+from shoal.timing import DEFAULT_TIMING, Timing
 from tests.world.waiting import wait_until
 
 STATUS = b"POST /status HTTP/1.0\r\n\r\n"
@@ -47,8 +46,8 @@ def answer(command: str, arguments: Mapping[str, str]) -> CommandAnswer:
 
 
 @contextlib.contextmanager
-def listening(path: str, timing: Timing | None = None) -> Iterator[str]:
-    door = Door(HttpAccess(timing=timing) if timing else HttpAccess())
+def listening(path: str, timing: Timing = DEFAULT_TIMING) -> Iterator[str]:
+    door = Door(timing=timing)
     door.listen_on_socket(path, {"/state.json": lambda: Answer(b"{}")}, answer)
     with door:
         yield path

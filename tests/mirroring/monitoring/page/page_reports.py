@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from shoal.mirroring.model.http_access import OPEN, HttpAccess
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import CopyReport, ProcessReport, TaskReport
 from shoal.mirroring.monitoring.door import Door
@@ -32,10 +32,10 @@ class ServedPage(MirrorPage):
         about: About,
         metrics: Metrics,
         on_warning: Callable[[str], object] = lambda _: None,
-        access: HttpAccess = OPEN,
+        token_file: Path | None = None,
     ) -> None:
         super().__init__(report, about, metrics, LocalProcesses(), on_warning)
-        self._door = Door(access)
+        self._door = Door(token_file)
         self.address = self._door.listen("ui", ui, self.routes) if ui else None
         self.url = f"http://{self.address}/"
         self._over = threading.Event()

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from shoal.mirroring.model.follow_options import Follower
-from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.model.progress import ClusterSilence, GroupsStatus, PartitionIncident, Summary
 from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
@@ -412,9 +411,8 @@ def test_browser_with_token_shows_the_page(browser: Browser, tmp_path: Path) -> 
     (tmp_path / "token").write_text(token)
     (tmp_path / "token").chmod(0o600)
     about = About("west.example:9092", "east.example:9092", "shoal.west.east")
-    access = HttpAccess(token_file=tmp_path / "token")
     ui = Address("127.0.0.1", 0)
-    with ServedPage(ui, None, about, busy(), access=access) as shown:
+    with ServedPage(ui, None, about, busy(), token_file=tmp_path / "token") as shown:
         assert shown.url is not None
         for wrong in (shown.url, shown.url.replace("//", "//me:wrong@")):
             browser.open(wrong)

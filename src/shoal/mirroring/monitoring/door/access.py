@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 
 from ....errors import ConfigError
 from ....secret_file import open_mode
-from ...model.http_access import HttpAccess
 
 __all__ = ["CHALLENGES", "Guard"]
 
@@ -41,18 +40,19 @@ _MAKE_ONE = "Make one with: (umask 077 && openssl rand -hex 32 > FILE)"
 class Guard:
     """The access rules of one address. The file is read at the start."""
 
-    def __init__(self, access: HttpAccess, listens_on: str) -> None:
+    def __init__(self, token_file: str | Path | None, listens_on: str) -> None:
         """
         Read the file of the token.
 
         Args:
+            token_file: The file; None for no token.
             listens_on: The host of the address that is listened on; the Host header may name it.
 
         Raises:
             ConfigError: The file is missing, can be read by others, or has no usable content.
 
         """
-        self._token = _digest(_read_token(access.token_file)) if access.token_file is not None else None
+        self._token = None if token_file is None else _digest(_read_token(Path(token_file)))
         self._hosts = {each.lower() for each in ("localhost", listens_on, socket.gethostname())}
 
     @property

@@ -31,7 +31,7 @@ from ....net.budget import Share
 from ....net.listener import Admitted, Listener, hang_up, places, take_place
 from ....net.private_socket import listen_privately, user_of
 from ....printable import logger, printable
-from ...model.http_access import OPEN, HttpAccess
+from ....timing import DEFAULT_TIMING, Timing
 from .access import CHALLENGES, Guard
 
 __all__ = ["Answer", "CommandAnswer", "Door", "OnCommand", "Route"]
@@ -108,13 +108,24 @@ class Door:
     """The server. It listens from :meth:`listen` on, and answers while it is entered."""
 
     def __init__(
-        self, access: HttpAccess = OPEN, on_warning: Callable[[str], object] = lambda _: None
+        self,
+        token_file: str | Path | None = None,
+        on_warning: Callable[[str], object] = lambda _: None,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
-        """Prepare; ``on_warning`` receives what a user of the access rules has to know."""
-        self._access = access
+        """
+        Prepare; nothing is listened on yet.
+
+        Args:
+            token_file: The file with the token that every request must have; None for none.
+            on_warning: Receives what a user of the token has to know.
+            timing: How long the server waits for clients.
+
+        """
+        self._token_file = token_file
         self._on_warning = on_warning
-        self._timing = access.timing
-        self._places = places(_MOST_CONNECTIONS, access.timing.leaving_s)
+        self._timing = timing
+        self._places = places(_MOST_CONNECTIONS, timing.leaving_s)
         self._listeners: list[_Listener] = []
         self._closing = contextlib.ExitStack()
 
@@ -131,10 +142,10 @@ class Door:
             public: Further routes, which answer without a token.
 
         Raises:
-            ConfigError: The address is unusable, or a file of the access is.
+            ConfigError: The address is unusable, or the file of the token is.
 
         """
-        guard = Guard(self._access, address.host)
+        guard = Guard(self._token_file, address.host)
         try:
             family, *_, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
             # With the default backlog, clients that connect at once would retry for seconds.
@@ -145,7 +156,7 @@ class Door:
                 f"--{option} {address}: cannot listen there ({cause}). Give an address of this machine "
                 "and a free port (0 takes one)"
             ) from error
-        if self._access.token_file is not None and not _is_loopback(address.host):
+        if self._token_file is not None and not _is_loopback(address.host):
             self._on_warning(
                 f"--{option} {address}: clients send the token of --http-token-file without encryption. "
                 "Listen on 127.0.0.1, behind a proxy with TLS"
