@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
 __all__ = ["Declared", "Kind", "add_options", "declared", "given", "option", "pick", "read_fields"]
@@ -58,20 +58,9 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class _Declaration:
-    """The metadata that :func:`option` adds to a field."""
-
-    kind: Kind
-    help: str
-    group: str
-    name: str
-    aliases: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Declared:
     """
-    One option of a command.
+    One option of a command; that in a field's metadata has no default.
 
     Attributes:
         field: The name of its field.
@@ -127,7 +116,8 @@ def option(
     """
     if kind.is_flag and default is MISSING:
         default = False
-    return field(default=default, metadata={"option": _Declaration(kind, help, group, name, aliases)})
+    stated = Declared("", name, kind, help, group, aliases=aliases)
+    return field(default=default, metadata={"option": stated})
 
 
 def declared(options: type, **changes: Any) -> tuple[Declared, ...]:
@@ -142,18 +132,14 @@ def pick(options: type, *names: str, **changes: Any) -> tuple[Declared, ...]:
 
 
 def _declared(each: Field[Any], **changes: Any) -> Declared:
-    stated: _Declaration = each.metadata["option"]
+    stated: Declared = each.metadata["option"]
     is_required = each.default is MISSING
     values: dict[str, Any] = {
         "name": stated.name or each.name.replace("_", "-"),
-        "kind": stated.kind,
-        "help": stated.help,
-        "group": stated.group,
         "default": None if is_required else each.default,
         "required": is_required,
-        "aliases": stated.aliases,
     }
-    return Declared(each.name, **(values | changes))
+    return replace(stated, field=each.name, **(values | changes))
 
 
 def given(options: type, values: Mapping[str, Any]) -> dict[str, Any]:
