@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 from ..mirroring.model.incidents import IncidentKind
@@ -21,7 +20,7 @@ from ..mirroring.model.progress import (
     Progress,
     Summary,
 )
-from ..mirroring.model.text import first_few
+from ..mirroring.model.text import first_few, utc
 from ..mirroring.monitoring.progress_line import line
 from .output import print_json, say, table
 
@@ -69,8 +68,8 @@ def _news(progress: Progress) -> Iterator[tuple[_Place, str]]:
     now = time.time()
     for name, held in progress.held_back.items():
         if now - held.since >= LONG_TRANSACTION_S:
-            since = f"{datetime.fromtimestamp(held.since, UTC):%Y-%m-%d %H:%M:%S} UTC"
-            yield _Place("held", name), f"held back by an open transaction of the source, seen since {since}"
+            sentence = f"held back by an open transaction of the source, seen since {utc(held.since)}"
+            yield _Place("held", name), sentence
     for number, incident in enumerate(progress.incidents, progress.incidents_before + 1):
         # Other incidents are the reason of a stop, and a skipped batch has a warning of its own.
         if incident.continued and incident.kind != IncidentKind.SEND_FAILURE.value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +76,11 @@ class Metadata:
     controller: int
     topics: Mapping[str, TopicMetadata]
     errors: Mapping[str, int]
+
+    def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Return the partitions of those topics that are in the metadata, by their numbers."""
+        found = (self.topics[name] for name in topics if name in self.topics)
+        return [TopicPartition(topic.name, number) for topic in found for number in sorted(topic.partitions)]
 
     def with_others_from(self, older: Metadata) -> Metadata:
         """Return this metadata with the other topics of an older response."""

@@ -67,11 +67,7 @@ def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartitio
             raise BrokerError(code, f"topic {topic} on {cluster}")
         if not metadata.topics[topic].partitions:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} on {cluster}")
-    return [
-        TopicPartition(topic, number)
-        for topic in topics
-        for number in sorted(metadata.topics[topic].partitions)
-    ]
+    return metadata.partitions_of(topics)
 
 
 def end_offsets(

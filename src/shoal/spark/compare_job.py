@@ -14,15 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from py4j.protocol import Py4JError
 from pyspark.core.context import SparkContext
-from pyspark.errors import PySparkException
 
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
-from shoal.errors import ShoalError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.spark.engine import our_errors
 from shoal.spark.launch.session import spark_context
 from shoal.spark.trust import key_for_tasks
 from shoal.state_directory import make_state_directory, state_dir
@@ -116,10 +114,7 @@ def comparison_on_spark(
         def compare(assignments: Sequence[Assignment]) -> list[PartitionReport]:
             if not assignments:
                 return []
-            try:
+            with our_errors(log_file):
                 return context.parallelize(assignments, len(assignments)).mapPartitions(task).collect()
-            except (PySparkException, Py4JError) as error:
-                first = str(error).strip().partition("\n")[0]
-                raise ShoalError(f"Spark failed: {first}. See {log_file}") from error
 
         yield compare

@@ -22,6 +22,7 @@ from ..prepare.copies import present_problem
 from ..prepare.unmatched import select_topics
 from ..sync.acls import mirror_principals, missing_at_destination
 from ..sync.configs import follow_configs
+from ..sync.follow_report import at_both
 from ..sync.groups import GroupSync
 from ..sync.report import GroupsReport
 from .certificate import CutCluster, CutLog
@@ -93,13 +94,8 @@ class Observer:
             ShoalError: A leader does not respond, or the mirror's group cannot be read.
 
         """
-        topics = self._source.refresh(self.topics).topics
+        wanted = self._source.refresh(self.topics).partitions_of(sorted(self.topics))
         self._destination.refresh(self.topics.values())
-        wanted = [
-            TopicPartition(name, number)
-            for name in sorted(self.topics)
-            for number in sorted(topics[name].partitions if name in topics else ())
-        ]
         self._positions = GroupPositions(self._source, self.group, MemberId).read(wanted)
         written = known_log_ends(self._source, wanted)
         ends = answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST)))
@@ -178,9 +174,8 @@ class Observer:
         """
         found: list[str] = []
         if Allowed.CONFIGS not in self._options.allow:
-            here, there = self._source.metadata.topics, self._destination.metadata.topics
-            names = {ours: copy for ours, copy in self.topics.items() if ours in here and copy in there}
             clusters = self._source, self._destination
+            names = at_both(self.topics, *clusters)
             found += follow_configs(*clusters, names, self._options.mirror, compare_only=True).differences
         if Allowed.ACLS not in self._options.allow:
             found += self._acls()

@@ -73,11 +73,11 @@ class Discovery(Watch):
 
         """
         super().__init__(mirror)
-        #: The partitions added since the start. Those of a topic that does not become ready count once.
-        self._added = 0
-        self._counted: dict[str, int] = {}
-        self._problem: str | None = None
         self._topics = mirror.schedule.topics
+        #: The partitions at the start and since, also of topics that do not become ready.
+        self._sizes = mirror.schedule.sizes
+        self._most = sum(self._sizes.values()) + _LOOKS * self._options.max_new_partitions
+        self._problem: str | None = None
         self._on_found = on_found
         self._gone: set[str] = set()
 
@@ -100,16 +100,11 @@ class Discovery(Watch):
 
     def _may_add(self, sizes: Mapping[str, int]) -> bool:
         """Count the new partitions of a look, unless they are too many: then count none, and report it."""
-        present = {name: topic.partitions for name, topic in self._topics.items()}
-        wanted = {
-            name: max(0, size - max(present.get(name, 0), self._counted.get(name, 0)))
-            for name, size in sizes.items()
-        }
-        number, left = sum(wanted.values()), _LOOKS * self._options.max_new_partitions - self._added
-        if number <= min(self._options.max_new_partitions, left):
+        wanted = {name: max(0, size - self._sizes.get(name, 0)) for name, size in sizes.items()}
+        left = self._most - sum(self._sizes.values())
+        if sum(wanted.values()) <= min(self._options.max_new_partitions, left):
             self._problem = None
-            self._added += number
-            self._counted |= {name: sizes[name] for name, more in wanted.items() if more}
+            self._sizes |= {name: sizes[name] for name, more in wanted.items() if more}
             return True
         problem = self._too_many(wanted, left)
         if problem != self._problem:

@@ -34,6 +34,7 @@ from ..prepare.copies import CopyState, compare_copies
 from ..prepare.descriptions import NOT_ALLOWED
 from ..prepare.inspect import inspect_topics
 from ..prepare.missing_acls import missing_acls
+from ..sync.follow_report import at_both
 from .checkup import cluster_warnings
 from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
@@ -241,14 +242,11 @@ class _DryRunner:
     def _differences(self, changes: Prepared) -> tuple[str, ...]:
         """Return the differences of copies that exist."""
         options = self._options
-        names = {
-            topic.source: topic.destination
-            for topic in changes.topics.values()
-            if not topic.creation and topic.deleted is None
-        }
+        clusters = self._source, self._destination
+        copies = {topic.source: topic.destination for topic in changes.topics.values()}
+        names = at_both(copies, *clusters)
         if not names or not (options.source.has_acls and options.destination.has_acls):
             return ()
-        clusters = self._source, self._destination
         return tuple(compare_followers(options, changes.group, *clusters, names))
 
     def _following(self, found: DryRun) -> list[str]:

@@ -18,7 +18,7 @@ from ..model.options import MirrorOptions
 from ..model.state import FollowRound
 from ..sync.acls import follow_acls
 from ..sync.configs import follow_configs
-from ..sync.follow_report import FollowReport
+from ..sync.follow_report import FollowReport, at_both
 from .lookout import Watch
 from .running import Running
 
@@ -52,7 +52,10 @@ class Following(Watch):
 
     def look(self, source: Cluster, destination: Cluster) -> None:
         """Compare both clusters once."""
-        names = _names_at_both(self._schedule.names, source, destination)
+        names = self._schedule.names
+        source.refresh(names)
+        destination.refresh(names.values())
+        names = at_both(names, source, destination)
         for follower in Follower:
             if names and self._is_due(follower):
                 self._look_at(follower, source, destination, names)
@@ -131,13 +134,6 @@ def compare_followers(
         except ShoalError as error:
             if follower is Follower.CONFIGS or options.has(follower):
                 yield f"{follower.value} are not compared: {_problem(error, options)}"
-
-
-def _names_at_both(names: Mapping[str, str], source: Cluster, destination: Cluster) -> dict[str, str]:
-    """Return the topics that exist at both clusters now."""
-    sources = source.refresh(names).topics
-    copies = destination.refresh(names.values()).topics
-    return {name: copy for name, copy in names.items() if name in sources and copy in copies}
 
 
 def _problem(error: ShoalError, options: MirrorOptions) -> str:

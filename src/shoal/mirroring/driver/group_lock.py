@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
@@ -33,6 +32,7 @@ from ...state_directory import make_state_directory, open_no_link
 from ...timing import DEFAULT_TIMING, Timing
 from ...topic_partition import TopicPartition
 from ..control import lease_clock_s
+from ..model.text import utc
 
 __all__ = ["GroupLock", "MirrorIdentity", "this_process"]
 
@@ -252,5 +252,4 @@ class GroupLock:
 def this_process() -> str:
     """Return a phrase that names this process to the operator whose mirror finds the group held."""
     process = psutil.Process()
-    started = datetime.fromtimestamp(process.create_time(), UTC)
-    return f"shoal process {process.pid} on {socket.gethostname()}, started {started:%Y-%m-%d %H:%M:%S} UTC"
+    return f"shoal process {process.pid} on {socket.gethostname()}, started {utc(process.create_time())}"

@@ -204,10 +204,7 @@ class ClusterWatch:
     def _begin(self, questions: _Questions, silent_for_s: float) -> None:
         silence = ClusterSilence(questions.name, time.time() - silent_for_s, questions.reason)
         self._silences[questions.name] = silence
-        self._mirror.warn(
-            f"the {silence.name} cluster does not answer since {silence.since_text}: {silence.reason}. "
-            "All partitions wait until it answers"
-        )
+        self._mirror.warn(f"{silence.sentence}: {silence.reason}. All partitions wait until it answers")
 
     def __enter__(self) -> Self:
         self._looked_at = time.monotonic()

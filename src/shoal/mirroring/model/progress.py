@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
 from typing import Any
 
 from ...exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
 from ...numbers import counter, gauge
 from .reports import Counted
+from .text import utc
 
 __all__ = [
     "LONG_TRANSACTION_S",
@@ -135,12 +135,7 @@ class ClusterSilence:
     @property
     def sentence(self) -> str:
         """The silence as a clause, the same until the cluster answers."""
-        return f"the {self.name} cluster does not answer since {self.since_text}"
-
-    @property
-    def since_text(self) -> str:
-        """The time of the last answer, as ``2026-11-24 14:58:16 UTC``."""
-        return f"{datetime.fromtimestamp(self.since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"the {self.name} cluster does not answer since {utc(self.since)}"
 
 
 @dataclass(frozen=True, slots=True)

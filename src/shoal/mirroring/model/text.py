@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
-__all__ = ["first_few", "offsets", "once_each"]
+__all__ = ["first_few", "offsets", "once_each", "utc"]
 
 
 def first_few(names: Sequence[object], *, most: int = 5) -> str:
@@ -16,6 +17,11 @@ def first_few(names: Sequence[object], *, most: int = 5) -> str:
 def offsets(first: int, last: int) -> str:
     """Return ``offset 7``, or ``offsets 7 to 9`` if there are several."""
     return f"offset {last}" if first == last else f"offsets {first} to {last}"
+
+
+def utc(at: float) -> str:
+    """Return a Unix time as ``2026-11-24 14:58:16 UTC``."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def once_each(warn: Callable[[str], object]) -> Callable[[str], None]:

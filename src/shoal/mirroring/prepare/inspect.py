@@ -232,11 +232,7 @@ class _Inspection:
     def _positions(self, topics: Iterable[str], group: str) -> Mapping[TopicPartition, MirrorPosition]:
         """Return the positions that the group has of these source topics."""
         source = self._source
-        partitions = [
-            TopicPartition(topic, number)
-            for topic in topics
-            for number in source.metadata.topics[topic].partitions
-        ]
+        partitions = source.metadata.partitions_of(topics)
         positions = GroupPositions(source, group, MemberId)
         if self._creates:
             return patiently(lambda: positions.read(partitions), patience_s=self._patience_s)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ...client.cluster import Cluster
 from ...errors import BrokerError
 
-__all__ = ["FollowReport"]
+__all__ = ["FollowReport", "at_both"]
 
 
 class FollowReport(NamedTuple):
@@ -26,3 +27,9 @@ class FollowReport(NamedTuple):
     differences: Sequence[str]
     refused: Sequence[BrokerError]
     warnings: Sequence[str] = ()
+
+
+def at_both(names: Mapping[str, str], source: Cluster, destination: Cluster) -> dict[str, str]:
+    """Return those topics that both clusters have by their last metadata."""
+    here, there = source.metadata.topics, destination.metadata.topics
+    return {name: copy for name, copy in names.items() if name in here and copy in there}

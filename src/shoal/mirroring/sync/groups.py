@@ -351,13 +351,7 @@ def _is_settled(report: GroupReport) -> bool:
 
 def _bounds(cluster: Cluster, topics: Iterable[str], timestamp: int) -> _Bounds:
     """Return the first or the last offsets of topics. Partitions that refuse have none."""
-    known = cluster.metadata.topics
-    partitions = [
-        TopicPartition(topic, number)
-        for topic in topics
-        if topic in known
-        for number in known[topic].partitions
-    ]
+    partitions = cluster.metadata.partitions_of(topics)
     if not partitions:
         return {}
     answers = list_offsets(cluster, dict.fromkeys(partitions, timestamp), cluster.config.isolation_level)
