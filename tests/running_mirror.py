@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shoal.mirroring.driver.running import Running
-from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.driver.schedule import PartitionSchedule, Running
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.monitoring.metrics import Metrics
 

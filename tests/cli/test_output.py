@@ -21,8 +21,8 @@ from shoal.mirroring.model.progress import (
     Phase,
     Progress,
     Summary,
+    line,
 )
-from shoal.mirroring.monitoring.progress_line import line
 from tests.snapshots import Texts
 
 PROGRESS = Progress(

@@ -15,7 +15,7 @@ from shoal.client.cluster import Cluster, patiently
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
-from shoal.mirroring.prepare.expiring_positions import warning_of_expiry
+from shoal.mirroring.prepare.descriptions import warning_of_expiry
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
 from tests.integration.shared_spark import shoal

@@ -14,8 +14,8 @@ from shoal.errors import BrokerError, CorruptBatch, Disconnected, ShoalError, Un
 from shoal.mirroring.model.position import ProducerIdentity
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
-from shoal.spark import write_rows as module
-from shoal.spark.write_rows import new_writer, write_rows
+from shoal.spark import sink as module
+from shoal.spark.sink import new_writer, write_rows
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.world import batches

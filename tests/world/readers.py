@@ -24,8 +24,7 @@ from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.commit import commit_translations
 from shoal.mirroring.sync.groups import GroupSync
-from shoal.mirroring.sync.mark import Mark
-from shoal.mirroring.sync.report import Action, Direction, GroupOffset
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset, Mark
 from shoal_broker import Broker
 from shoal_broker.api_error import ApiError
 from shoal_broker.clock import now_ms

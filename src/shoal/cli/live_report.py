@@ -7,8 +7,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
-from ..mirroring.model.progress import Phase, Progress, Summary
-from ..mirroring.monitoring.progress_line import line
+from ..mirroring.model.progress import Phase, Progress, Summary, line
 from .output import first_line
 from .plain_report import PlainReport
 from .working import StatusLine

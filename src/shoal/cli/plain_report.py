@@ -19,9 +19,9 @@ from ..mirroring.model.progress import (
     Phase,
     Progress,
     Summary,
+    line,
 )
 from ..mirroring.model.text import first_few, utc
-from ..mirroring.monitoring.progress_line import line
 from .output import print_json, say, table
 
 __all__ = ["JsonReport", "News", "PlainReport", "summary_rows"]

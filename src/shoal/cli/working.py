@@ -20,7 +20,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..mirroring.monitoring.progress_line import clock
+from ..mirroring.model.progress import clock
 from ..printable import printable
 
 __all__ = ["Done", "StatusLine", "Working", "amounts"]

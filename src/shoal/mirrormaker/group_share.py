@@ -22,7 +22,7 @@ from ..client.membership import Membership, RebalanceListener
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, GroupHeld, ShoalError
 from ..mirroring.control import lease_clock_s
-from ..mirroring.driver.running import Running
+from ..mirroring.driver.schedule import Running
 from ..mirroring.model.position import MirrorPosition
 from ..mirroring.model.text import first_few
 from ..mirroring.positions import GroupPositions

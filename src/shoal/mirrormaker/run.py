@@ -15,8 +15,7 @@ from pathlib import Path
 from ..client.cluster import Cluster, is_transient, patiently
 from ..client.coordinator import MemberId
 from ..errors import ConfigError, ShoalError
-from ..mirroring.driver.copy_watch import CopyWatch
-from ..mirroring.driver.lookout import Lookout
+from ..mirroring.driver.lookout import CopyWatch, Lookout
 from ..mirroring.driver.run import START_PATIENCE_S, MirrorRun
 from ..mirroring.driver.schedule import PartitionSchedule
 from ..mirroring.driver.starts import Starts
@@ -30,8 +29,7 @@ from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.changes import Prepared, PreparedTopic
 from ..mirroring.prepare.create import prepare
-from ..mirroring.prepare.descriptions import describe_brokers
-from ..mirroring.prepare.expiring_positions import warning_of_expiry
+from ..mirroring.prepare.descriptions import describe_brokers, warning_of_expiry
 from ..state_directory import state_dir
 from .group_share import GroupShare
 from .handlers import MirrorMakerRebalanceListener, load, load_handler

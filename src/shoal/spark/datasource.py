@@ -20,10 +20,9 @@ from pyspark.sql.types import StructType
 from shoal.errors import ConfigError
 from shoal.mirroring.model.position import ProducerIdentity
 from shoal.spark.options import ReadOptions, WriteOptions, row_kind
-from shoal.spark.sink import StreamWriter, Writer
+from shoal.spark.sink import StreamWriter, Writer, new_writer
 from shoal.spark.source import BatchReader, StreamReader
 from shoal.spark.trust import refusal_of, refuse_credentials
-from shoal.spark.write_rows import new_writer
 
 __all__ = ["ShoalDataSource", "data_source"]
 

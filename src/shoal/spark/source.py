@@ -1,9 +1,16 @@
-"""Plan on the driver, and read in the tasks: the source half of ``format("shoal")``."""
+"""
+Plan on the driver, and read in the tasks: the source half of ``format("shoal")``.
+
+PySpark has limits of a micro-batch since 4.2; 4.0 and 4.1 call ``latestOffset()`` without arguments. If the
+real classes are missing, those here have their names and fields, so that the reader's signatures are the
+same. A reader for all versions has ``latestOffset(self, start=None, limit=None)``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyspark
 from pyspark.sql.datasource import (
@@ -18,19 +25,50 @@ from shoal.client.scan import read_decided
 from shoal.errors import ConfigError
 from shoal.mirroring.assignment import end_offsets, partitions_of, start_offsets
 from shoal.records import RecordBatch
-from shoal.spark.limits import (
-    HAS_LIMITS,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from shoal.spark.options import ReadOptions
 from shoal.spark.planning import PATIENCE_S, Planner
 from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["BatchReader", "StreamReader"]
+
+#: Whether PySpark passes the start and the limit of a micro-batch.
+HAS_LIMITS = True
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+    try:
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadLimit,
+            ReadMaxRows,
+            SupportsTriggerAvailableNow,
+        )
+    except ModuleNotFoundError:
+        HAS_LIMITS = False
+
+        class ReadLimit:
+            """Stand-in for PySpark's base class of limits."""
+
+        @dataclass
+        class ReadAllAvailable(ReadLimit):
+            """Stand-in for PySpark's limit that allows all available offsets."""
+
+        @dataclass
+        class ReadMaxRows(ReadLimit):
+            """Stand-in for PySpark's limit by rows."""
+
+            max_rows: int
+
+        class SupportsTriggerAvailableNow:
+            """Stand-in for PySpark's mark of readers for ``Trigger.AvailableNow``."""
+
 
 T = TypeVar("T")
 

@@ -12,8 +12,7 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
-from shoal.mirroring.driver.discovery import Discovery, refuse_more_partitions
-from shoal.mirroring.driver.lookout import Lookout
+from shoal.mirroring.driver.lookout import Discovery, Lookout, refuse_more_partitions
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection

@@ -8,8 +8,7 @@ from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.driver.lookout import Lookout, Watch
-from shoal.mirroring.driver.running import Running
-from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.driver.schedule import PartitionSchedule, Running
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics

@@ -11,8 +11,7 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.driver.copy_watch import CopyWatch
-from shoal.mirroring.driver.lookout import Lookout
+from shoal.mirroring.driver.lookout import CopyWatch, Lookout
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions

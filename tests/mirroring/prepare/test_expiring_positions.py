@@ -8,7 +8,7 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.prepare.expiring_positions import warning_of_expiry
+from shoal.mirroring.prepare.descriptions import warning_of_expiry
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.world.clusters import config_of

@@ -15,7 +15,7 @@ from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offs
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.sync.groups import GroupSync
-from shoal.mirroring.sync.prove import proofs
+from shoal.mirroring.sync.one_round import proofs
 from shoal.mirroring.sync.report import GroupOffset, GroupsReport
 from shoal.mirroring.sync.selected import settled
 from shoal.topic_partition import TopicPartition

@@ -13,8 +13,7 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync import commit
 from shoal.mirroring.sync.commit import commit_translations
-from shoal.mirroring.sync.mark import Mark
-from shoal.mirroring.sync.report import Action, GroupOffset
+from shoal.mirroring.sync.report import Action, GroupOffset, Mark
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker

@@ -11,8 +11,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Translation
 from shoal.mirroring.sync.copies import MirroredCopy
 from shoal.mirroring.sync.decide import Seen, Sides, decide
-from shoal.mirroring.sync.mark import Mark
-from shoal.mirroring.sync.report import Action, Direction, GroupOffset
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset, Mark
 from shoal.mirroring.sync.translations import CopyMap, MirroredLog
 from shoal.topic_partition import TopicPartition
 

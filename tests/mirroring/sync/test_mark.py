@@ -6,7 +6,7 @@ import pytest
 
 from shoal.client.group_offsets import CommittedValue
 from shoal.mirroring.model.offset_map import Exactness, Translation
-from shoal.mirroring.sync.mark import LARGEST_METADATA, Mark
+from shoal.mirroring.sync.report import LARGEST_METADATA, Mark
 
 
 def value(offset: int, metadata: str = "") -> CommittedValue:

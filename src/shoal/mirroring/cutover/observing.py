@@ -1,8 +1,14 @@
-"""A mirror and its groups, as both clusters show them. Only :meth:`Observer.commit_groups` writes."""
+"""
+A mirror and its groups, as both clusters show them, and the certificate of a cut from the observed values.
+
+Only :meth:`Observer.commit_groups` writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from ...client.acls import Resource, describe_acls
 from ...client.cluster import Cluster
@@ -13,7 +19,7 @@ from ...client.offsets import EARLIEST, LATEST, answered, known_log_ends, list_o
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
-from ...verify import VerifyProgress, VerifyReport, verify
+from ...verify import PartitionReport, VerifyProgress, VerifyReport, verify
 from ..model.acls import THE_CLUSTER, Acl, acls_on, principal_of
 from ..model.copy_options import CopySettings, all_copy_rules
 from ..model.position import MirrorPosition
@@ -24,12 +30,12 @@ from ..sync.acls import mirror_principals, missing_at_destination
 from ..sync.configs import follow_configs
 from ..sync.follow_report import at_both
 from ..sync.groups import GroupSync
-from ..sync.report import GroupsReport
-from .certificate import CutCluster, CutLog
+from ..sync.report import Action, GroupOffset, GroupsReport
+from .certificate import Certificate, CutCluster, CutGroupOffset, CutLog, CutPartition
 from .options import Allowed, CutoverOptions
 from .partition_seen import PartitionSeen
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "certificate_of"]
 
 
 class Observer:
@@ -288,4 +294,63 @@ def _log(cluster: Cluster, partition: TopicPartition, start: int, end: int) -> C
         start,
         max(start, end),
         topic.partitions[partition.partition].leader_epoch,
+    )
+
+
+def certificate_of(
+    observer: Observer,
+    seen: Sequence[PartitionSeen],
+    logs: Mapping[TopicPartition, tuple[CutLog, CutLog]],
+    compared: Mapping[TopicPartition, PartitionReport],
+    offsets: Iterable[GroupOffset],
+    gates_s: Mapping[str, float],
+) -> Certificate:
+    """
+    Return the certificate.
+
+    Args:
+        seen: The partitions at the last look.
+        logs: Both sides of each partition, by source partition.
+        compared: The comparison of the records, by source partition.
+        offsets: The offsets of the consumer groups.
+        gates_s: How many seconds each gate took.
+
+    """
+    positions = [observer.position_of(each.source) for each in seen]
+    return Certificate(
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        *observer.clusters(),
+        observer.group,
+        next((each.rules for each in positions if each is not None), ""),
+        dict(observer.topics),
+        tuple(_partition(observer, each, *logs[each.source], compared.get(each.source)) for each in seen),
+        tuple(_offset(each) for each in offsets if each.action is not Action.NOT_MIRRORED),
+        gates_s,
+    )
+
+
+def _partition(
+    observer: Observer, seen: PartitionSeen, ours: CutLog, theirs: CutLog, compared: PartitionReport | None
+) -> CutPartition:
+    position = observer.position_of(seen.source)
+    # Records behind the copy are of producers that have begun at the destination: they go back later.
+    end = theirs.end if seen.copy_end is None else seen.copy_end
+    return CutPartition(
+        seen.source.partition,
+        ours,
+        replace(theirs, start=min(theirs.start, end), end=end),
+        None if position is None else position.origin,
+        0 if compared is None else compared.records,
+        0 if compared is None else compared.batches,
+    )
+
+
+def _offset(offset: GroupOffset) -> CutGroupOffset:
+    return CutGroupOffset(
+        offset.group,
+        *offset.partition,
+        offset.committed,
+        offset.translated,
+        None if offset.exactness is None else offset.exactness.value,
+        offset.action.value,
     )

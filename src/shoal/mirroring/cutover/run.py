@@ -20,7 +20,6 @@ from ...topic_partition import TopicPartition
 from ...verify import PartitionReport, VerifyProgress, VerifyReport
 from ..sync.report import Action, GroupOffset, GroupsReport
 from .certificate import Certificate
-from .cut import certificate_of
 from .files import check_writable, write_certificate, write_page
 from .gates import (
     GATES,
@@ -39,7 +38,7 @@ from .gates import (
     unmoved_verdict,
     verified_verdict,
 )
-from .observing import Observer
+from .observing import Observer, certificate_of
 from .options import Allowed, CutoverOptions
 from .outcome import CutoverReport, GateEvent
 from .partition_seen import PartitionSeen

@@ -3,6 +3,7 @@ Checks of ``--dry-run`` for what would trouble a mirror later.
 
 A failed connection raises an error of its own, with the remedy. This module looks for the rest: servers that
 only some connections need, certificates that expire soon, clocks that differ, directories that take no files.
+It also asks both clusters which ACLs this principal lacks (KIP-430).
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import shutil
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ...archive.description import NoArchive
-from ...client.broker_state import controller_ahead_ms
+from ...client.broker_state import controller_ahead_ms, group_operations, topic_operations
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...client.opening import CONNECT_S, open_socket, open_tls
@@ -28,9 +29,10 @@ from ...client.reachable import unreachable_brokers
 from ...errors import ShoalError
 from ...net.address import Address
 from ...state_directory import state_dir
+from ..model.acls import Acl
 from ..model.options import MirrorOptions
 
-__all__ = ["Finding", "check_directories", "cluster_warnings"]
+__all__ = ["Finding", "check_directories", "cluster_warnings", "missing_acls"]
 
 #: A broker's certificate that expires sooner is worth a warning.
 _SOON_S = 14 * 86_400.0
@@ -150,3 +152,28 @@ def _check_directory(directory: Path, setting: str) -> Iterator[Finding]:
     if free < _SCARCE:
         text = f"{directory}: only {free / 1e9:,.1f} GB are free. Free some, or {other}"
         yield Finding(text, stops=free < _LEAST_FREE)
+
+
+def missing_acls(acls: Sequence[Acl], source: Cluster, destination: Cluster) -> tuple[Acl, ...]:
+    """
+    Return the ACLs that this principal lacks, as far as the clusters say so.
+
+    The clusters return the operations on topics that exist, and on groups.
+
+    Raises:
+        Disconnected: A cluster does not answer.
+
+    """
+    allowed: dict[tuple[str, str, str], frozenset[str] | None] = {}
+    for name, cluster in (("source", source), ("destination", destination)):
+        topics = {acl.resource for acl in acls if (acl.cluster, acl.resource_type) == (name, "topic")}
+        for topic, operations in topic_operations(cluster, topics).items():
+            allowed[name, "topic", topic] = operations
+        for group in {acl.resource for acl in acls if (acl.cluster, acl.resource_type) == (name, "group")}:
+            allowed[name, "group", group] = group_operations(cluster, group)
+    return tuple(
+        acl
+        for acl in acls
+        if (operations := allowed.get((acl.cluster, acl.resource_type, acl.resource))) is not None
+        and acl.operation not in operations
+    )

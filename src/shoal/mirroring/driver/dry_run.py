@@ -33,9 +33,8 @@ from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.descriptions import NOT_ALLOWED
 from ..prepare.inspect import inspect_topics
-from ..prepare.missing_acls import missing_acls
 from ..sync.follow_report import at_both
-from .checkup import cluster_warnings
+from .checkup import cluster_warnings, missing_acls
 from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
 from .starts import Starts, group_warnings

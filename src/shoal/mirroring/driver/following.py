@@ -20,7 +20,7 @@ from ..sync.acls import follow_acls
 from ..sync.configs import follow_configs
 from ..sync.follow_report import FollowReport, at_both
 from .lookout import Watch
-from .running import Running
+from .schedule import Running
 
 __all__ = ["Following", "compare_followers"]
 

@@ -28,7 +28,7 @@ from ...client.config import ClientConfig
 from ...errors import Disconnected
 from ..model.progress import ClusterSilence, Phase, Progress
 from ..monitoring.metrics import Metrics
-from .running import Running
+from .schedule import Running
 from .signals import Signals
 
 __all__ = ["LOOK_INTERVAL_S", "ClusterWatch", "Looking", "TaskWatch"]
@@ -174,8 +174,6 @@ class ClusterWatch:
         self._questions = [
             _Questions(each, self._patience_s) for each in (options.source, options.destination)
         ]
-        #: Both have answered, or there would be no mirror yet.
-        self._silences: dict[str, ClusterSilence | None] = {each.name: None for each in self._questions}
         self._looked_at = time.monotonic()
         #: No silence begins earlier: the threads had no time to ask.
         self._asked_by = 0.0
@@ -190,21 +188,18 @@ class ClusterWatch:
             self._asked_by = now + self._patience_s / 2
         self._looked_at = now
         for each in self._questions:
-            silent_for_s = now - each.answered_at
-            silence = self._silences[each.name]
+            silence, silent_for_s = each.silence, now - each.answered_at
             if silent_for_s < self._patience_s:
-                self._silences[each.name] = None
+                each.silence = None
                 if silence is not None:
                     lasted_s = time.time() - silence.since
                     self._mirror.notify(f"the {each.name} cluster answers again, after {lasted_s:.0f} s")
             elif silence is None and now >= self._asked_by:
-                self._begin(each, silent_for_s)
-        self._mirror.metrics.set_clusters(self._silences)
-
-    def _begin(self, questions: _Questions, silent_for_s: float) -> None:
-        silence = ClusterSilence(questions.name, time.time() - silent_for_s, questions.reason)
-        self._silences[questions.name] = silence
-        self._mirror.warn(f"{silence.sentence}: {silence.reason}. All partitions wait until it answers")
+                each.silence = silence = ClusterSilence(each.name, time.time() - silent_for_s, each.reason)
+                self._mirror.warn(
+                    f"{silence.sentence}: {silence.reason}. All partitions wait until it answers"
+                )
+        self._mirror.metrics.set_clusters({each.name: each.silence for each in self._questions})
 
     def __enter__(self) -> Self:
         self._looked_at = time.monotonic()
@@ -225,12 +220,14 @@ class _Questions:
     Attributes:
         answered_at: The time of the last answer, on the monotonic clock; of the start before the first.
         reason: Why the last question has no answer.
+        silence: That of the cluster. At the start both have answered, or there would be no mirror yet.
 
     """
 
     def __init__(self, config: ClientConfig, patience_s: float) -> None:
         self.name = config.name
         self.answered_at = time.monotonic()
+        self.silence: ClusterSilence | None = None
         self._timeout_s = patience_s / 2
         self._interval_s = patience_s / _QUESTIONS
         self.reason = self._no_answer = f"no broker has answered for {patience_s:.0f} s"

@@ -1,20 +1,23 @@
-"""The partitions that a mirror copies, as of now."""
+"""The partitions that a mirror copies, as of now; and a running mirror, as its parts share it."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from ...topic_partition import TopicPartition
+from ..control import ControlServer
 from ..model.incidents import IncidentKind
+from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..model.reports import SmallBatches, TaskReport, stopped_report
 from ..monitoring.metrics import Metrics
 from ..prepare.changes import PreparedTopic
 from ..prepare.copies import stops_of_deleted
 
-__all__ = ["PartitionSchedule"]
+__all__ = ["PartitionSchedule", "Running"]
 
 
 class PartitionSchedule:
@@ -202,3 +205,30 @@ class PartitionSchedule:
         """Return the partitions that wait, with the reason that they reported last."""
         partitions = self._metrics.partitions().items()
         return {partition: each.waiting_for for partition, each in partitions if each.waiting_for}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """
+    A mirror that has its group and listens for tasks.
+
+    Attributes:
+        options: Its options.
+        group: The consumer group on the source cluster.
+        schedule: Its partitions.
+        metrics: Its counts.
+        control: The connection to its tasks.
+        warn: A function for warnings; from any thread.
+        warn_in_report: The same, for those that stay on the page and in the report.
+        notify: A function for sentences that are no problem.
+
+    """
+
+    options: MirrorOptions
+    group: str
+    schedule: PartitionSchedule
+    metrics: Metrics
+    control: ControlServer
+    warn: Callable[[str], object]
+    warn_in_report: Callable[[str], object]
+    notify: Callable[[str], object]

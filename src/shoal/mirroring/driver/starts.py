@@ -26,7 +26,7 @@ from ..model.options import MirrorOptions
 from ..model.text import first_few
 from ..model.topics import TopicSelection
 from ..positions import GroupOffsets, GroupPositions, warning_of_others
-from ..prepare.expiring_positions import warning_of_expiry
+from ..prepare.descriptions import warning_of_expiry
 
 __all__ = ["Beginnings", "Starts", "group_warnings"]
 

@@ -16,12 +16,12 @@ from ...nearest import did_you_mean
 from ...topic_partition import TopicPartition
 from ..model.incidents import POLICIES, IncidentKind
 from ..model.partition import PartitionState
+from ..model.progress import line
 from ..model.steering import SteeringStatus, check_expression, parse_limit, rate_text
 from ..model.text import first_few
 from ..model.topics import is_legal_name
 from ..monitoring.door import CommandAnswer
-from ..monitoring.progress_line import line
-from .running import Running
+from .schedule import Running
 
 __all__ = ["COMMANDS", "Steering"]
 

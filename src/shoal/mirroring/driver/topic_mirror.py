@@ -32,15 +32,12 @@ from ..positions import GroupPositions
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.create import prepare
 from ..sync.follower import GroupFollower
-from .copy_watch import CopyWatch
-from .discovery import Discovery, refuse_more_partitions
 from .following import Following
 from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
-from .lookout import Lookout, Watch
+from .lookout import CopyWatch, Discovery, Lookout, Watch, refuse_more_partitions
 from .run import START_PATIENCE_S, MirrorRun
-from .running import Running
-from .schedule import PartitionSchedule
+from .schedule import PartitionSchedule, Running
 from .starts import Starts, group_warnings
 from .steering import Steering
 

@@ -2,7 +2,7 @@
 Compare the group's positions with the destination's topics: was a copy deleted or truncated since then?
 
 A task asks this of each partition that it aligns. The driver asks for all others: when it plans a run with an
-end, and at each refresh of a mirror without one (:mod:`..driver.copy_watch`). That is one OffsetFetch
+end, and at each refresh of a mirror without one (:mod:`..driver.lookout`). That is one OffsetFetch
 request, one Metadata request, and one OffsetForLeaderEpoch request for each destination broker, however many
 partitions there are.
 """

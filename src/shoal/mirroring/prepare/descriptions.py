@@ -1,4 +1,8 @@
-"""The configurations of topics and brokers, as far as this principal may read them."""
+"""
+The configurations of topics and brokers, as far as this principal may read them.
+
+They also show whether the source keeps the mirror's positions, however long no mirror runs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import NamedTuple
 
 from ...client.admin import describe_broker_config, describe_topic_configs
 from ...client.cluster import Cluster, patiently
+from ...client.committed_offsets import takes_retention
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError, Stopped
 from ...records.compression import DEFAULT_LIMIT_BYTES
@@ -20,6 +25,7 @@ __all__ = [
     "describe_brokers",
     "describe_topics",
     "not_authorized",
+    "warning_of_expiry",
 ]
 
 _LARGEST_LIMIT_BYTES = 512 * 1024 * 1024
@@ -116,3 +122,39 @@ def describe_brokers(cluster: Cluster) -> BrokerConfigs:
         except ShoalError:
             continue
     return BrokerConfigs(described, is_refused)
+
+
+#: Kafka's default of ``offsets.retention.minutes``: 7 days.
+_DEFAULT_RETENTION_MINUTES = 7 * 24 * 60
+
+
+def warning_of_expiry(source: Cluster, group: str) -> str | None:
+    """
+    Return a warning if the source deletes the positions of a mirror that does not run; None if it keeps them.
+
+    Args:
+        source: The cluster of the group.
+        group: The mirror's group.
+
+    Raises:
+        ShoalError: The group's coordinator does not answer.
+
+    """
+    if takes_retention(source, group):
+        return None
+    told = describe_brokers(source).offsets_retention_minutes
+    setting = "offsets.retention.minutes"
+    if told is None:
+        setting = f"Kafka's default of {setting}, since no broker returned its value"
+    return (
+        f"{source} takes no retention time with a position (OffsetCommit v2 to v4). If no mirror of group "
+        f"{group!r} runs for {_duration(told or _DEFAULT_RETENTION_MINUTES)}, the cluster deletes the "
+        f"positions ({setting})"
+    )
+
+
+def _duration(minutes: int) -> str:
+    """Return ``7 days``, or ``90 minutes``."""
+    days, rest = divmod(minutes, 24 * 60)
+    number, unit = (minutes, "minute") if rest else (days, "day")
+    return f"{number} {unit}{'s' if number > 1 else ''}"

@@ -22,9 +22,8 @@ from ...error_codes import named_code
 from ...topic_partition import TopicPartition
 from ..model.follow_options import GroupSelection
 from ..model.offset_map import Exactness
-from .problems import report_of
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport
-from .selected import Answer, SelectedGroups
+from .selected import Answer, SelectedGroups, report_of
 
 __all__ = ["GroupArchive"]
 

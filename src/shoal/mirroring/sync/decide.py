@@ -25,8 +25,7 @@ from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness, Translation
 from .commit import UNSTABLE_THERE
 from .copies import MirroredCopy
-from .mark import Mark
-from .report import Action, Direction, GroupOffset
+from .report import Action, Direction, GroupOffset, Mark
 
 __all__ = ["Seen", "Sides", "decide"]
 

@@ -37,10 +37,8 @@ from ..model.offset_map import Exactness, Translation
 from .commit import commit_translations
 from .copies import Copies, MirroredCopy
 from .decide import Seen, Sides, decide
-from .mark import Mark
-from .problems import report_of
-from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, OffsetProof
-from .selected import Answer, SelectedGroups, warnings_of
+from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, Mark, OffsetProof
+from .selected import Answer, SelectedGroups, report_of, warnings_of
 from .translations import CopyMap, Counted, count
 
 __all__ = ["GroupSync", "OnGroups", "Prove"]

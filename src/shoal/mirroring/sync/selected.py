@@ -1,18 +1,22 @@
-"""The selected groups of a cluster, and their committed offsets."""
+"""The selected groups of a cluster, their committed offsets, and why those of a group are not translated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, is_transient, patiently
-from ...client.group_offsets import FetchedGroup, GroupOffsetsReader
+from ...client.committed_offsets import Committed
+from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
 from ...client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from ...errors import ShoalError
+from ..model.first_start import is_start_mark, read_first_start
 from ..model.follow_options import GroupSelection
-from .report import GroupsReport
+from ..model.position import is_position
+from .report import GroupReport, GroupsReport
 
-__all__ = ["Answer", "ReadGroups", "SelectedGroups", "settled", "warnings_of"]
+__all__ = ["Answer", "ReadGroups", "SelectedGroups", "report_of", "settled", "warnings_of"]
 
 #: The committed offsets of a group, or the error of its coordinator.
 Answer: TypeAlias = FetchedGroup | ShoalError
@@ -140,3 +144,59 @@ def warnings_of(cluster: Cluster, listing: GroupListing) -> list[str]:
         f"groups of broker {node_id} of {cluster} may be missing: {error}"
         for node_id, error in listing.failures.items()
     ]
+
+
+def report_of(
+    here: ListedGroup,
+    offsets: FetchedGroup | ShoalError | None,
+    written: str,
+    there: ListedGroup | None = None,
+    present: FetchedGroup | ShoalError | None = None,
+) -> GroupReport:
+    """
+    Return a group without its offsets, and the reason if none of them is translated.
+
+    Args:
+        here: The group at the cluster whose offsets are read.
+        offsets: Its offsets there; None if groups of its type commit none.
+        written: The name of the other cluster.
+        there: The group of this name at the other cluster; None without one.
+        present: Its offsets there; None without the group.
+
+    """
+    report = GroupReport(here.name, here.type, here.state)
+    problem, is_left_out = _problem_of(here, offsets, there, written)
+    if is_left_out:
+        return replace(report, problem=problem, is_left_out=True)
+    for answer in (offsets, present):
+        if isinstance(answer, ShoalError):
+            return replace(report, problem=str(answer), has_failed=True, may_pass=is_transient(answer))
+    return replace(report, problem=problem)
+
+
+def _problem_of(
+    here: ListedGroup, offsets: FetchedGroup | ShoalError | None, there: ListedGroup | None, written: str
+) -> tuple[str, bool]:
+    """Return the reason why no offset of a group is translated, and whether it has none of consumers."""
+    if here.type is GroupType.SHARE:
+        return "a share group has no committed offsets. There it begins by share.auto.offset.reset", True
+    if offsets is None:
+        return f"the offsets of {here.type.value} groups are not translated", False
+    if isinstance(offsets, FetchedGroup):
+        every = (each for topic in offsets.topics.values() for each in topic.values() if each.offset >= 0)
+        are_positions = set(map(_is_of_a_mirror, every))
+        if are_positions == {True}:
+            return "its offsets are the positions of a mirror", True
+        if True in are_positions:
+            return "some of its offsets are the positions of a mirror", False
+    if there is not None and not there.commits_offsets:
+        kind = there.protocol_type if there.type is GroupType.CLASSIC else there.type.value
+        return f"a {kind} group on {written} has this name. Rename one of them", False
+    return "", False
+
+
+def _is_of_a_mirror(value: CommittedValue) -> bool:
+    """Whether an offset is a mirror's position, or the start mark of a partition without one."""
+    committed = Committed(value.offset, value.metadata)
+    is_mark = is_start_mark(committed) and read_first_start(committed) is not None
+    return is_mark or is_position(value.metadata)

@@ -2,7 +2,7 @@
 Ranges that cannot be copied to their end, since the source topic was deleted.
 
 A range without an end waits, and the driver finds that. A range with an end, as of ``--once``, would wait for
-ever. The driver finds a deleted copy, too (:mod:`...driver.copy_watch`).
+ever. The driver finds a deleted copy, too (:mod:`...driver.lookout`).
 """
 
 from __future__ import annotations
