@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ...client.cluster import Cluster, is_transient
 from ...client.coordinator import MemberId
@@ -40,7 +40,7 @@ from ..prepare.copies import (
 from ..prepare.create import prepare
 from .schedule import Running
 
-__all__ = ["CopyWatch", "Discovery", "Lookout", "Watch", "refuse_more_partitions"]
+__all__ = ["CopyWatch", "Discovery", "Lookout", "Watch", "prepare_again", "refuse_more_partitions"]
 
 #: Looks take at most this part of a core: at 10,000 partitions one takes a second of CPU.
 _MOST_BUSY = 1 / 60
@@ -271,6 +271,29 @@ _LOOKS = 10
 _NAMED_TOPICS = 3
 
 
+def prepare_again(
+    mirror: Running, topics: Collection[str], sizes: Mapping[str, int], **changes: Any
+) -> Prepared:
+    """
+    Prepare some topics of a running mirror, with connections of its own: that may take longer than a look.
+
+    Args:
+        sizes: The most partitions of each; see :func:`refuse_more_partitions`.
+        changes: Other options than those of the mirror.
+
+    """
+    selection = replace(mirror.options.topics, topics=",".join(map(re.escape, topics)))
+    options = replace(mirror.options, topics=selection, **changes)
+    with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        return prepare(
+            options,
+            source,
+            destination,
+            patience_s=_PATIENCE_S,
+            check=lambda changes: refuse_more_partitions(changes, sizes),
+        )
+
+
 def refuse_more_partitions(changes: Prepared, sizes: Mapping[str, int]) -> None:
     """
     Refuse changes right before they are made if the source lists more partitions than at the look.
@@ -333,7 +356,7 @@ class Discovery(Watch):
                 news[name] = len(topic.partitions)
         if self._may_add(news):
             for name, size in news.items():
-                self._prepare(name, source, size)
+                self._prepare(name, size)
         self._gone = {name for name in self._topics if name not in found}
         held_up = [each for each in self._schedule.held_up() if each.topic in found]
         if held_up:
@@ -369,7 +392,7 @@ class Discovery(Watch):
             "the mirror again to add them"
         )
 
-    def _prepare(self, name: str, source: Cluster, partitions: int) -> None:
+    def _prepare(self, name: str, partitions: int) -> None:
         copy = self._options.topics.destination_of(name)
         taken = [
             each.source for each in self._topics.values() if each.destination == copy and each.source != name
@@ -377,18 +400,8 @@ class Discovery(Watch):
         if taken:
             self._warn(f"topic {name} is not mirrored: its copy would be {copy}, which is that of {taken[0]}")
             return
-        only_this = replace(self._options.topics, topics=re.escape(name))
         try:
-            # A connection of its own: to create a topic may take longer than a look waits for an answer.
-            with Cluster(self._options.destination) as destination:
-                options = replace(self._options, topics=only_this)
-                prepared = prepare(
-                    options,
-                    source,
-                    destination,
-                    patience_s=_PATIENCE_S,
-                    check=lambda changes: refuse_more_partitions(changes, {name: partitions}),
-                )
+            prepared = prepare_again(self._mirror, [name], {name: partitions})
         except ShoalError as error:
             if not is_transient(error):
                 self._warn(f"topic {name} is not mirrored yet: {error}{self._grants(name, copy, error)}")

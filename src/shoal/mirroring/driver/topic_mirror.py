@@ -7,12 +7,10 @@ Without ``--once`` the selection is looked up again at each ``--refresh``, and s
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ...archive.description import now_ms
 from ...client.cluster import Cluster, patiently
@@ -35,7 +33,7 @@ from ..sync.follower import GroupFollower
 from .following import Following
 from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
-from .lookout import CopyWatch, Discovery, Lookout, Watch, refuse_more_partitions
+from .lookout import CopyWatch, Discovery, Lookout, Watch, prepare_again
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule, Running
 from .starts import Starts, group_warnings
@@ -96,7 +94,9 @@ class TopicMirror:
         watches: list[Watch] = []
         if not options.once:
             watches += [Discovery(mirror, partial(self._add, schedule, lock, steering)), following]
-        watches.append(CopyWatch(mirror, partial(self._create_again, schedule)))
+        watches.append(
+            CopyWatch(mirror, lambda topics: prepare_again(mirror, topics, schedule.sizes).warnings)
+        )
         resources.enter_context(Lookout(mirror, *watches))
         selection = options.group_selection
         if selection is None:
@@ -121,7 +121,7 @@ class TopicMirror:
             mirror,
             stop=lambda: run.signals.end_by("the control socket"),
             retry=run.retry_stopped,
-            create_lost=partial(self._create_lost, mirror.schedule),
+            create_lost=partial(self._create_lost, mirror),
         )
         run.on_command = steering.carry_out
         return steering
@@ -180,26 +180,13 @@ class TopicMirror:
         news = f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
         self._run.notify(f"{news}, and mirrored to {topic.destination}")
 
-    def _create_lost(self, schedule: PartitionSchedule, topic: str) -> None:
+    def _create_lost(self, mirror: Running, topic: str) -> None:
         """Create the copy of a source topic if it is gone, since an operator accepts its loss."""
         accepted = self._options.continue_after | {IncidentKind.DESTINATION_LOSS}
-        for warning in self._create_again(schedule, [re.escape(topic)], continue_after=accepted):
-            self._run.warn_in_report(warning)
-
-    def _create_again(
-        self, schedule: PartitionSchedule, topics: Collection[str], **changes: Any
-    ) -> Sequence[str]:
-        """Create the copies of source topics; return warnings."""
-        selection = replace(self._options.topics, topics=",".join(topics))
-        options = replace(self._options, topics=selection, **changes)
-        with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return prepare(
-                options,
-                source,
-                destination,
-                patience_s=START_PATIENCE_S,
-                check=lambda changes: refuse_more_partitions(changes, schedule.sizes),
-            ).warnings
+        for warning in prepare_again(
+            mirror, [topic], mirror.schedule.sizes, continue_after=accepted
+        ).warnings:
+            mirror.warn_in_report(warning)
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
