@@ -111,6 +111,10 @@ def test_name_pauses_only_the_topic_of_this_name(started: Callable[..., Mirror])
     assert mirror.steering.status.paused == {"orders.old"}
     mirror.do("pause no-such-topic")
     assert mirror.steering.status.paused == {"orders.old"}
+    mirror.do("pause (orders)")
+    assert mirror.steering.status.paused == {"orders", "orders.old"}
+    mirror.do("resume orders.old")
+    assert mirror.steering.status.paused == {"orders"}, "an expression matches whole names"
 
 
 def test_limit_reaches_a_task_and_ends(started: Callable[..., Mirror]) -> None:
