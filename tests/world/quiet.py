@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shoal.mirroring.control.limit import Allowance
 from shoal.mirroring.model.acknowledged import add_run
-from shoal.mirroring.model.incidents import Delivery
 from shoal.mirroring.model.steering import TaskSteering
 from shoal.protocol.apis import ApiKey
 from shoal.records import BatchHeader, Decision, RecordBatch
@@ -26,22 +25,14 @@ from tests.world.control import Watched, partitions_of
 from tests.world.copies import check_copies, check_places
 from tests.world.driver import Driver
 from tests.world.faults import answers
+from tests.world.needless import Before, needless, sends_together
 from tests.world.task import RunningTask
 from tests.world.waiting import wait_until
-
-from .source import SourcePartition
 
 if TYPE_CHECKING:
     from .tasks import TaskWorld
 
 __all__ = ["check_in_quiet"]
-
-#: The questions of an alignment. A worker asks them once.
-_ALIGNING = {
-    "source": {ApiKey.OFFSET_FETCH: 1, ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_FOR_LEADER_EPOCH: 2},
-    "destination": {ApiKey.LIST_OFFSETS: 2, ApiKey.OFFSET_FOR_LEADER_EPOCH: 1, ApiKey.FETCH: 1},
-}
-
 
 #: Room for all that producers write between two steps, and for a batch or two.
 _LARGE_BUFFER_BYTES, _SMALL_BUFFER_BYTES = 65_536 + 100_000, 65_536 + 200
@@ -54,15 +45,6 @@ _CHECKS = 30
 
 #: The most looks, on a machine that is busy with something else.
 _LOOKS = 3
-
-
-class _Before(NamedTuple):
-    """Where a partition is before a run, and where the source ends."""
-
-    partition: SourcePartition
-    copy_end: int
-    source_offset: int
-    end: int
 
 
 def check_in_quiet(world: TaskWorld) -> None:
@@ -96,7 +78,7 @@ def _check_growth(world: TaskWorld) -> None:
         world.problems.append(f"{most} requests were in flight of a producer that may be forgotten")
     check_copies(world, outcome, [each.end for each in before])
     world.problems += [f"in quiet, {each}" for each in _wrong_numbers(world, control, before)]
-    world.problems += [f"in quiet, {each}" for each in _needless(world, before)]
+    world.problems += [f"in quiet, {each}" for each in needless(world, before)]
     check_places(world, control)
 
 
@@ -106,7 +88,7 @@ def _check_nothing(world: TaskWorld) -> None:
     world.count_requests()
     world.run(control)
     world.problems += [f"with nothing to copy, {each}" for each in _wrong_numbers(world, control, before)]
-    world.problems += [f"with nothing to copy, {each}" for each in _needless(world, before)]
+    world.problems += [f"with nothing to copy, {each}" for each in needless(world, before)]
 
 
 def _check_turns(world: TaskWorld) -> None:
@@ -130,7 +112,7 @@ def _check_turns(world: TaskWorld) -> None:
         world.finish_driven(task)
         check_copies(world)
     world.problems += [f"in a next task, {each}" for each in _wrong_numbers(world, second, before)]
-    world.problems += [f"in a next task, {each}" for each in _needless(world, before, is_open=True)]
+    world.problems += [f"in a next task, {each}" for each in needless(world, before, is_open=True)]
 
 
 class _Limited(Watched):
@@ -195,9 +177,9 @@ def _check_small_batches(world: TaskWorld) -> None:
     world.set(rebatch=None, fetch_buffer_bytes=_LARGE_BUFFER_BYTES, timing=timing)
     partition = world.partitions[0]
     partition.end_transactions()
-    are_together = _are_together(world)
+    are_together = sends_together(world)
     # Those whose sequences are no offsets may have nothing to copy, and then they hinder no other.
-    may_be_together = _are_together(world, {partition.number})
+    may_be_together = sends_together(world, {partition.number})
     for node in world.destination.nodes:
         node.faults.add(ApiKey.PRODUCE, times=None, delay_s=_REQUEST_S)
     for _ in range(_LOOKS):
@@ -219,7 +201,7 @@ def _check_small_batches(world: TaskWorld) -> None:
             world.problems.append(f"a worker reports {found}, and its batches had {sizes} bytes")
 
 
-def _is_new(batch: RecordBatch, before: _Before) -> bool:
+def _is_new(batch: RecordBatch, before: Before) -> bool:
     return batch.header.base_offset >= before.copy_end
 
 
@@ -241,20 +223,20 @@ def _reach_ends(world: TaskWorld, since: _Since) -> None:
     wait_until(lambda: world.has_caught_up(since, ends))
 
 
-def _before(world: TaskWorld) -> list[_Before]:
+def _before(world: TaskWorld) -> list[Before]:
     found = []
     for partition, copied in zip(world.partitions, world.closed_ranges(), strict=True):
         position = world.position(partition.number)
         start = copied.start_offset if position is None else position.source_offset
         end = max(start, copied.end_offset)
-        found.append(_Before(partition, world.copy_log(partition.number).log_end_offset, start, end))
+        found.append(Before(partition, world.copy_log(partition.number).log_end_offset, start, end))
     return found
 
 
 # Numbers
 
 
-def _wrong_numbers(world: TaskWorld, control: Watched | _Since, before: Sequence[_Before]) -> Iterator[str]:
+def _wrong_numbers(world: TaskWorld, control: Watched | _Since, before: Sequence[Before]) -> Iterator[str]:
     """Yield each number of a task's reports that is not what happened."""
     if control.waits:
         yield f"a worker paused {control.waits}"
@@ -270,7 +252,7 @@ def _wrong_numbers(world: TaskWorld, control: Watched | _Since, before: Sequence
 
 
 def _compared(
-    world: TaskWorld, before: _Before, reports: Sequence[Mapping[str, Any]]
+    world: TaskWorld, before: Before, reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[Any, Any]]:
     """Return each number of one partition as it was reported, and as it is."""
     number, end = before.partition.number, before.end
@@ -335,7 +317,7 @@ def _compared(
     return found
 
 
-def _wrong_codecs(world: TaskWorld, before: _Before) -> Iterator[str]:
+def _wrong_codecs(world: TaskWorld, before: Before) -> Iterator[str]:
     """Yield each batch of small ones that has another codec than joined batches are to have."""
     rebatch = world.brokers.settings.rebatch
     if rebatch is None or rebatch.codec is None or "compression.type" in dict(world.setup.destination_config):
@@ -367,7 +349,7 @@ def _last(reports: Sequence[Mapping[str, Any]], name: str) -> Any:
     return next((each[name] for each in reversed(reports) if each[name] is not None), None)
 
 
-def _dropped(world: TaskWorld, before: _Before, read: Sequence[RecordBatch]) -> dict[str, int]:
+def _dropped(world: TaskWorld, before: Before, read: Sequence[RecordBatch]) -> dict[str, int]:
     """Return the number of batches of which a reader sees nothing, by the reason."""
     # Of a transaction that lost its first marker, the mirror may see other records than the judge.
     shown = {
@@ -388,7 +370,7 @@ def _dropped(world: TaskWorld, before: _Before, read: Sequence[RecordBatch]) -> 
     return dict(+found)
 
 
-def _source_offsets(before: _Before) -> dict[Content, int]:
+def _source_offsets(before: Before) -> dict[Content, int]:
     """Return the source offset of each record that a run may copy."""
     return {
         each.content: each.offset
@@ -397,7 +379,7 @@ def _source_offsets(before: _Before) -> dict[Content, int]:
     }
 
 
-def _runs_of(before: _Before, sent: Sequence[RecordBatch]) -> list[list[int]]:
+def _runs_of(before: Before, sent: Sequence[RecordBatch]) -> list[list[int]]:
     """Return the runs of the copy's new records, by what producers wrote to the source."""
     source = _source_offsets(before)
     found: list[list[int]] = []
@@ -405,56 +387,3 @@ def _runs_of(before: _Before, sent: Sequence[RecordBatch]) -> list[list[int]]:
         for offset, content in content_of_batch(batch.view):
             add_run(found, source[content], source[content] + 1, offset)
     return found
-
-
-# Requests
-
-
-def _are_together(world: TaskWorld, numbers: Collection[int] | None = None) -> bool:
-    """Whether a request has all batches of a partition that are to be sent, as far as these decide."""
-    if numbers is None:
-        numbers = [each.number for each in world.partitions]
-    positions = [world.position(number) for number in numbers]
-    are_offsets = all(each is not None and each.identity.sequence_is_offset for each in positions)
-    return world.setup.several_in_a_request and world.brokers.settings.tries_multi_batch and are_offsets
-
-
-def _needless(world: TaskWorld, before: Sequence[_Before], *, is_open: bool = False) -> Iterator[str]:
-    """Yield the kinds of requests of which a run sent more than it needs."""
-    asked = world.requests
-    workers = world.pairs_of_leaders
-    batches = sum(
-        sum(1 for each in batches_of(world.copy_log(number)) if each.header.base_offset >= copy_end)
-        for number, copy_end in ((each.partition.number, each.copy_end) for each in before)
-    )
-    growing = any(each.end > each.source_offset for each in before)
-    writers = workers if world.setup.delivery is Delivery.AT_LEAST_ONCE else 0
-    # Two requests find out whether a leader takes several batches, for each of two sorts of partitions.
-    asking = 4 * workers if world.brokers.settings.tries_multi_batch and growing else 0
-    # A request has all batches of a response, or of the slice of one that a commit has room for.
-    turns = workers + asked["source"][ApiKey.FETCH] + asked["source"][ApiKey.OFFSET_COMMIT]
-    are_together = _are_together(world)
-    # Before it sends anything, a pair looks at topics that requests list by name.
-    metadata = 1 + workers * (1 + world.setup.lists_names)
-    most: dict[str, dict[ApiKey, int]] = {
-        "source": {
-            ApiKey.METADATA: metadata,
-            ApiKey.OFFSET_COMMIT: 3 * workers + 2 * asked["source"][ApiKey.FETCH],
-        },
-        "destination": {
-            ApiKey.METADATA: metadata,
-            ApiKey.PRODUCE: (turns if are_together else batches) + asking,
-            ApiKey.INIT_PRODUCER_ID: writers,
-        },
-    }
-    for side, counts in _ALIGNING.items():
-        most[side] |= {api: count * workers for api, count in counts.items()}
-    if not growing and not is_open:
-        most["source"][ApiKey.FETCH] = 0
-    if world.counted_for_s > world.brokers.settings.timing.recreated_after_s:
-        # On a machine that is so busy, metadata grow old within a run.
-        del most["source"][ApiKey.METADATA], most["destination"][ApiKey.METADATA]
-    for side, counts in most.items():
-        for api, count in counts.items():
-            if asked[side][api] > count:
-                yield f"the {side} got {asked[side][api]} requests of {api.name}, and {count} are enough"
