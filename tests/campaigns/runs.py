@@ -14,7 +14,6 @@ from shoal.protocol.apis import ApiKey
 from tests.world.clusters import TOPIC
 from tests.world.control import Mortal, Watched, partitions_of
 from tests.world.tasks import TaskWorld
-from tests.world.waiting import wait_until
 
 from .events import TASKS, TaskEnd, runs
 from .incident_events import (
@@ -251,34 +250,18 @@ def steered(world: TaskWorld, dice: random.Random) -> TaskEnd:
     return world.run(_Steered(dice)), ends
 
 
-class _Paused(Watched):
-    """A task's control under which nothing is fetched until it is let go."""
-
-    steering = TaskSteering(frozenset({TOPIC}))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.checks = 0
-
-    def check_lease(self) -> None:
-        super().check_lease()
-        self.checks += 1
-
-    def let_go(self) -> None:
-        """Let the task fetch."""
-        self.steering = UNSTEERED
-
-
 @runs(weight=2)
 def held_back(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """The driver has paused a task before it fetches anything, and lets it go later."""
     ends = _ends(world)
-    control = _Paused()
+
+    def let_go() -> None:
+        fetches = world.requests["source"][ApiKey.FETCH]
+        if fetches and not world.setup.adopts:  # that reads the source, too
+            world.problems.append(f"{fetches} fetches were sent while the driver allowed none")
+        control.steering = UNSTEERED
+
+    control = Watched(_CHECKS_WHILE_HELD, let_go)
+    control.steering = TaskSteering(frozenset({TOPIC}))
     world.count_requests()
-    running = world.start(control)
-    wait_until(lambda: control.checks > _CHECKS_WHILE_HELD or not running.is_running)
-    fetches = world.requests["source"][ApiKey.FETCH]
-    if fetches and not world.setup.adopts:  # that reads the source, too
-        world.problems.append(f"{fetches} fetches were sent while the driver allowed none")
-    control.let_go()
-    return world.finish(running, control), ends
+    return world.run(control), ends

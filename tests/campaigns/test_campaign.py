@@ -37,9 +37,9 @@ _IS_WHOLE = os.environ.get("SHOAL_CAMPAIGN") == "whole"
 _TASKS, _READERS = (60, 20) if _IS_WHOLE else (30, 10)
 
 #: Seeds of meetings that the first ones do not have: a shared copy without its positions; a request that
-#: lands in a topic that was created again; a copy that lost all behind a position. The trials of mutants
-#: alone have them.
-_RARE = (83, 475, 199) if _IS_WHOLE else ()
+#: lands in a topic that was created again; a copy that lost all behind a position; an answer about other
+#: partitions to Python's sender. The trials of mutants alone have them.
+_RARE = (83, 475, 199, 210) if _IS_WHOLE else ()
 
 
 def _seeds(count: int, at_night: int) -> list[Any]:

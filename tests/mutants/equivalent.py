@@ -146,6 +146,11 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "first.source > second.source and first.destination > second.destination",
     ): "no mirror commits a map that does not ascend",
     (
+        "shoal/client/send_in_python.py",
+        "0 <= lot.base_offset <= lot.base_offset + sum(counts) < 2 ** 63",
+        "0 <= lot.base_offset < lot.base_offset + sum(counts) < 2 ** 63",
+    ): "each lot has records",
+    (
         "shoal/mirroring/task/partition.py",
         "spell.times == 2",
         "spell.times != 2",

@@ -201,17 +201,6 @@ def _copied_of_each(brokers: TwoBrokers) -> list[int]:
     return [log.log_end_offset for name in ("first", "second") for log in topics.topic(name).logs]
 
 
-def test_limit_that_changes_takes_effect_at_once(brokers: TwoBrokers, driver: LookingDriver) -> None:
-    (history,) = brokers.topic()
-    fill(history, 300)
-    driver.server.steer(limit=1_000)  # the first batches are a debt of minutes
-    with driver.running(open_ranges("topic")):
-        wait_until(lambda: records_in(brokers.destination, "topic") > 0)
-        assert records_in(brokers.destination, "topic") < 300
-        driver.server.steer(limit=100_000_000)
-        wait_until(lambda: records_in(brokers.destination, "topic") == 300)
-
-
 def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver: LookingDriver) -> None:
     driver.brokers = brokers = brokers.with_timing(commit_interval_s=0.02)
     (history,) = brokers.topic()
