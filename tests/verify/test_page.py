@@ -117,15 +117,6 @@ def test_page_of_an_equal_copy_says_how_it_was_compared(brokers: TwoBrokers, his
     assert all(each in text for each in ("3 records are the same", "aligned by", "origin"))
 
 
-def test_page_that_cannot_be_written_is_one_sentence_and_exit_code_2(
-    brokers: TwoBrokers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["verify", *brokers.between, "--topics", "topic", "--report", str(tmp_path)]) == 2
-    err = capsys.readouterr().err
-    assert len(err.splitlines()) == 1
-    assert "not a file" in err
-
-
 @pytest.mark.usefixtures("different")
 def test_report_is_a_file_of_the_user_alone_that_hides_contents(brokers: TwoBrokers, tmp_path: Path) -> None:
     page = tmp_path / "orders.html"

@@ -10,6 +10,7 @@ from shoal.errors import Disconnected
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, Outcome, verify
+from shoal.verify.slots import MOST_DIFFERENT
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.history import History
@@ -137,6 +138,19 @@ def test_verify_of_logs_that_part_for_good_names_the_rest(brokers: TwoBrokers, h
         log.store(batches.batch([b"theirs %d" % each for each in values], base_offset=at))
     report = partition(brokers)
     assert (altered(report), report.records) == ([((500, 20_500), (500, 20_500))], 500)
+
+
+def test_comparison_of_a_copy_that_goes_on_for_too_long_says_where_it_ended(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.store(singles(range(60)))
+    log, values = brokers.destination.log("topic"), [b"%d" % number for number in range(2_000)]
+    log.store(singles(range(60)))
+    for number in range(70):
+        log.store(batches.batch(values, base_offset=60 + 2_000 * number, base_timestamp=100 + number))
+    report = partition(brokers)
+    assert extra(report) == [(60, 60 + MOST_DIFFERENT)]
+    assert f"destination offset {60 + MOST_DIFFERENT}" in str(report.reason)
 
 
 def test_fault_before_the_last_record_of_a_copy_does_not_read_all_of_its_lag(

@@ -212,6 +212,7 @@ def test_state_of_other_clusters_is_refused(
     ("options", "words"),
     [
         (["--state", "/nowhere/state"], "--state /nowhere/state"),
+        (["--report", "/"], "not a file"),
         (["--state", "a", "--sample", "5%"], "--sample leaves gaps"),
     ],
 )
