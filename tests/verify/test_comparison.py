@@ -9,6 +9,7 @@ import pytest
 
 from shoal.records import Codec
 from shoal.verify import DifferenceKind, Outcome, Side
+from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.history import ABORT, NOW_MS, History
 from tests.world.verifying import (
@@ -63,6 +64,19 @@ def test_verify_names_aborted_records_whose_times_do_not_ascend(
     lay_out(brokers, cut(history.uncommitted, *[130] * 45))
     report = partition(brokers)
     assert (report.counts, report.aborted) == ({DifferenceKind.EXTRA: 3_000}, 3_000)
+
+
+def test_verify_of_a_copy_that_is_equal_from_an_uncertain_place_on_is_equal(
+    brokers: TwoBrokers, history: History
+) -> None:
+    repeated = Content(NOW_MS, b"key", b"alive")
+    copied = [repeated] * 20
+    copied[:18:2] = [Content(NOW_MS + number, b"key", b"%d" % number) for number in range(9)]
+    history.plain(10)
+    history.store(encode(copied, base_offset=10))
+    lay_out(brokers, cut(copied, 7))
+    report = partition(brokers)
+    assert (report.outcome, report.records, report.source_skipped) == (Outcome.EQUAL, 20, (0, 10))
 
 
 # Damage

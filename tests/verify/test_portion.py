@@ -16,6 +16,7 @@ from shoal.mirroring.model.window import Until
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Extent, OffsetRange, Outcome, PartitionReport
 from shoal.verify.extent import LEAST_OFFSETS
+from shoal.verify.tables import details
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS, History
@@ -228,7 +229,10 @@ def test_sample_finds_a_range_that_lost_its_end(brokers: TwoBrokers, history: Hi
     load(brokers, history, items(60_000), copied)
     report = partition(brokers, extent=Extent(sample=0.5), draw=random.Random(3))
     assert (report.outcome, missing(report)) == (Outcome.DIFFERENT, [(end - 10, end)])
-    assert report.records == sum(each.end - each.start for each in compared(report)) - 10
+    offsets = sum(each.end - each.start for each in compared(report))
+    assert report.records == offsets - 10
+    found = f"{len(compared(report))} ranges with {offsets:,} source offsets"
+    assert found in " ".join(details(report, most_ranges=1))
 
 
 # Random topics
