@@ -44,6 +44,7 @@ _SEEDS = (
     2200077,
     3400202,
     3400396,
+    34300269,
 )
 
 #: The trials of the long tier.

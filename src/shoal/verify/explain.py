@@ -29,7 +29,8 @@ MOST_RANGES = 100
 #: How far from the offsets of their times records may lie besides.
 _AROUND = 1_024
 
-#: The number of doubles in a row that are no accident, if the source may have deleted older likes.
+#: The number of doubles in order that are no accident, if the source may have deleted older likes; and the
+#: most other records between two of them.
 _TELLING = 16
 
 #: A place behind all offsets.
@@ -219,15 +220,21 @@ class _Rules:
         Name records before the comparison that the source has behind its beginning: a second copy.
 
         If the source had older records, a record there may be one of these. Then only records that it has
-        once count, many in a row.
+        once count, many in the same order, and with few others between them.
         """
-        is_whole, place, doubles = self._begin.source == 0, at(self._begin.source), Ranges()
-        for record in before:
-            for key in keys_of(record, Side.DESTINATION):
-                found = [offset for offset in kept.get(key, ()) if offset >= self._begin.source]
-                if found and (is_whole or len(kept[key]) == 1):
-                    doubles.add(_DOUBLED_BEFORE, place, one(record.offset), copy_of=one(found[0]))
-        self.ranges.add_all(doubles, 1 if is_whole else _TELLING)
+        is_whole, runs = self._begin.source == 0, list[list[tuple[int, int]]]()
+        last = 0
+        for number, record in enumerate(before):
+            likes = [each for key in keys_of(record, Side.DESTINATION) for each in kept.get(key, ())]
+            behind = [each for each in likes if each >= self._begin.source]
+            if behind and (is_whole or len(likes) == 1):
+                if not runs or behind[0] <= runs[-1][-1][1] or number - last > _TELLING:
+                    runs.append([])
+                runs[-1].append((record.offset, behind[0]))
+                last = number
+        for run in runs:
+            for there, here in run if is_whole or len(run) >= _TELLING else ():
+                self.ranges.add(_DOUBLED_BEFORE, at(self._begin.source), one(there), copy_of=one(here))
 
     # Lag
 

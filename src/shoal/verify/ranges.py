@@ -90,10 +90,6 @@ class Ranges:
         if not self._ranges or not self._ranges[-1].takes(found):
             self._ranges.append(found)
 
-    def add_all(self, others: Ranges, least_records: int) -> None:
-        """Add the ranges of others that have so many records."""
-        self._ranges += [each for each in others._joined() if each.records >= least_records]
-
     def _joined(self) -> Sequence[_Range]:
         joined: list[_Range] = []
         for each in sorted(self._ranges, key=lambda each: (each.source, each.destination)):
