@@ -140,7 +140,7 @@ def test_verify_of_logs_that_part_for_good_names_the_rest(brokers: TwoBrokers, h
     assert (altered(report), report.records) == ([((500, 20_500), (500, 20_500))], 500)
 
 
-def test_comparison_of_a_copy_that_goes_on_for_too_long_says_where_it_ended(
+def test_comparison_of_a_copy_that_goes_on_for_too_long_names_its_end(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.store(singles(range(60)))
