@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.assignment import Wanted
@@ -25,7 +24,6 @@ from shoal.mirroring.model.reports import Left, TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
-from tests.group_member import GroupMember
 from tests.world.clusters import TwoBrokers
 from tests.world.control import partitions_of
 from tests.world.driver import Events, TaskServer
@@ -57,17 +55,6 @@ def lapses(control: ControlConnection) -> bool:
     except (Stopped, BrokerError):
         return True
     return False
-
-
-def test_connected_task_receives_every_change(driver: TaskServer) -> None:
-    with driver.connect() as control:
-        driver.server.renew(MemberId("other", 8), 60.0)
-        wait_until(lambda: control.membership() == MemberId("other", 8))
-        driver.server.request_stop()
-        wait_until(lambda: control.stop_requested)
-        assert driver.server.stop_requested
-    with driver.connect() as later:
-        assert later.stop_requested
 
 
 def test_lease_lapses_after_its_time(driver: TaskServer) -> None:
@@ -393,32 +380,6 @@ def has(control: ControlConnection, *partitions: TopicPartition) -> bool:
     return set(control.assignment) == set(partitions)
 
 
-def test_each_task_gets_partitions_and_no_partition_is_in_two_documents(driver: TaskServer) -> None:
-    driver.server.expect(2)
-    want(driver, ORDERS, CLICKS)
-    with driver.connect() as first:
-        with driver.connect() as second:
-            wait_until(lambda: len(first.assignment) == len(second.assignment) == 1)
-            assert {*first.assignment, *second.assignment} == {ORDERS, CLICKS}
-        wait_until(lambda: has(first, ORDERS, CLICKS))
-
-
-def test_partition_moves_once_the_former_task_has_left_it(driver: TaskServer) -> None:
-    want(driver, ORDERS, CLICKS)
-    with driver.connect() as first:
-        wait_until(lambda: has(first, ORDERS, CLICKS))
-        entries = {each: entry(first, each) for each in (ORDERS, CLICKS)}
-        with driver.connect() as second:
-            wait_until(lambda: len(first.assignment) == 1)
-            (moved,) = {ORDERS, CLICKS}.difference(first.assignment)
-            for _ in range(5):
-                driver.server.look()
-            assert has(second)
-            first.report(TaskReport(leaves={moved: Left(entries[moved])}))
-            wait_until(lambda: has(second, moved))
-            assert entry(second, moved) > entries[moved]
-
-
 def test_report_of_leaving_that_is_about_a_former_entry_is_ignored(driver: TaskServer) -> None:
     want(driver, ORDERS)
     with driver.connect() as first, driver.connect() as second:
@@ -537,17 +498,6 @@ class Generations:
         self._driver.server.renew(self.members[-1], 60.0)
 
 
-def test_partition_of_a_task_that_died_is_given_out_in_a_new_generation(driver: TaskServer) -> None:
-    """Its last commit may still take effect; a coordinator refuses it in the new generation."""
-    generations = Generations(driver)
-    with driver.connect() as first:
-        wait_until(lambda: has(first, PARTITION))
-    with driver.connect() as second:
-        wait_until(lambda: has(second, PARTITION))
-        assert second.membership() == generations.members[-1]
-    assert len(generations.members) == 2
-
-
 def pass_on(driver: TaskServer, *, is_settled: bool) -> None:
     """Let a task leave the partition, and end in good order."""
     with driver.connect(job=7) as first:
@@ -602,23 +552,6 @@ def slowly(brokers: TwoBrokers, history: History) -> None:
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.01)
 
 
-def test_stop_during_a_copy_commits_acknowledged_records(
-    brokers: TwoBrokers, history: History, driver: TaskServer
-) -> None:
-    slowly(brokers, history)
-    with driver.connect() as control:
-        running = brokers.with_settings(fetch_buffer_bytes=65_536 + 500).start(control=control)
-        wait_until(lambda: brokers.destination.log("topic").log_end_offset > 3)
-        driver.server.request_stop()
-        result = running.result()
-    assert not result.complete
-    assert result.stopped == ()
-    copied = brokers.copied()
-    assert 3 < len(copied) < 400
-    assert copied == history.committed[: len(copied)]
-    assert brokers.position().destination_offset == len(copied)
-
-
 def test_task_whose_driver_dies_stops_producing_and_fails(
     brokers: TwoBrokers, history: History, driver: TaskServer
 ) -> None:
@@ -653,47 +586,6 @@ def test_task_whose_lease_lapses_stops_producing_until_renewal(
     brokers.assert_exact(history)
 
 
-def test_task_after_a_lapsed_lease_checks_the_destination_before_it_sends(
-    brokers: TwoBrokers, history: History, driver: TaskServer
-) -> None:
-    history.plain(1)
-    with driver.connect() as control:
-        running = brokers.start([brokers.ranges()[0]._replace(end_offset=3)], control)
-        wait_until(lambda: len(brokers.copied()) == 1)
-        asked = brokers.destination.faults.add(ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None)
-        driver.server.renew(MemberId(), 0.0)  # lapses, and is renewed, with nothing to send meanwhile
-        driver.server.renew(MemberId(), 60.0)
-        wait_until(lambda: _is_interrupted(control))
-        history.plain(1, 1)
-        assert running.result().complete
-    assert asked.hits
-    brokers.assert_exact(history)
-
-
-def test_changed_membership_is_noticed_before_a_task_sends(driver: TaskServer) -> None:
-    driver.server.renew(MemberId("member", 1), 60.0)
-    with driver.connect() as connection:
-        first, second = WorkerControl(connection), WorkerControl(connection)
-        first.check_lease()
-        assert not first.begin()
-        driver.server.renew(MemberId("member", 2), 60.0)
-        wait_until(lambda: first.membership().generation == 2)
-        for control in (first, second):  # each for itself
-            with pytest.raises(BrokerError, match=r"consumer.*group"):
-                control.check_lease()
-            assert control.begin()
-            assert not control.begin()
-            control.check_lease()
-        driver.server.renew(MemberId("member", 2), 60.0)
-        driver.server.request_stop()
-        wait_until(lambda: first.stop_requested)
-        first.check_lease()  # a renewal in time interrupts nothing
-
-
-def _is_interrupted(control: ControlConnection) -> bool:
-    return control.interruptions > 0
-
-
 def _waits(report: dict[str, Any]) -> bool:
     return any("no heartbeat" in (each["waiting_for"] or "") for each in report.get("partitions", ()))
 
@@ -722,20 +614,3 @@ def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: T
         with pytest.raises(Stopped):
             running.result(60.0)
         assert time.process_time() - started < 2.0
-
-
-def test_commits_use_the_new_membership(brokers: TwoBrokers, history: History, driver: TaskServer) -> None:
-    history.plain(1, 2)
-    with Cluster(brokers.settings.source) as cluster:
-        member = GroupMember(cluster, "mirror", protocol="p", instance_id="i", session_timeout_ms=30_000)
-        driver.server.renew(MemberId("somebody", 99), 60.0)
-        member.join()
-        with driver.connect() as control:
-            running = brokers.start(control=control)
-            fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, times=None)
-            assert brokers.source.faults.wait_for(fault, 2)  # refused, and tried again
-            driver.server.renew(member.membership, 60.0)
-            assert running.result().complete
-        member.leave()
-    brokers.assert_exact(history)
-    assert brokers.position().destination_offset == 3

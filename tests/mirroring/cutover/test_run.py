@@ -240,46 +240,6 @@ def test_producer_that_writes_during_the_commits_ends_the_cutover_with_a_count_o
     assert list(tmp_path.iterdir()) == []
 
 
-def unanswered(clusters: Clusters, *, is_done: bool = False) -> None:
-    """Let commits have no answer, and be done or not."""
-
-    def commit() -> GroupsReport:
-        clusters.commits += 1
-        clusters.action = Action.UNCONFIRMED
-        report = clusters.groups()
-        clusters.action = Action.UNCHANGED if is_done else Action.WRITE
-        clusters.state = "Stable"  # a consumer joins, so the gate does not open
-        return report
-
-    clusters.commit_groups = commit  # type: ignore[method-assign]
-
-
-def test_commit_without_an_answer_that_is_seen_later_was_committed(
-    clusters: Clusters, tmp_path: Path
-) -> None:
-    unanswered(clusters, is_done=True)
-    report = cut(clusters, tmp_path)
-    assert (report.committed, report.unconfirmed) == (1, ())
-    assert "1 offsets" in report.sentence
-
-
-def test_commit_without_an_answer_is_repeated(clusters: Clusters, tmp_path: Path) -> None:
-    commit = clusters.commit_groups
-
-    def lose_the_first() -> GroupsReport:
-        report = commit()
-        if clusters.commits > 1:
-            return report
-        clusters.action = Action.UNCONFIRMED
-        report = clusters.groups()
-        clusters.action = Action.WRITE
-        return report
-
-    clusters.commit_groups = lose_the_first  # type: ignore[method-assign]
-    report = cut(clusters, tmp_path)
-    assert (report.exit_code, report.committed, report.unconfirmed) == (0, 1, ())
-
-
 def interrupt() -> None:
     raise KeyboardInterrupt
 

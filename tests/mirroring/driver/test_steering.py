@@ -88,15 +88,6 @@ def started() -> Iterator[Callable[..., Mirror]]:
 # Commands reach tasks
 
 
-def test_pause_and_resume_reach_a_task(started: Callable[..., Mirror]) -> None:
-    mirror = started()
-    with mirror.task() as task:
-        assert "2 topics" in mirror.do("pause orders.*")["text"]
-        wait_until(lambda: task.steering.paused == {"orders", "orders.old"})
-        assert mirror.do("resume")["text"] == "resumed orders.*"
-        wait_until(lambda: not task.steering.paused)
-
-
 def test_pause_holds_for_topics_that_are_found_later(started: Callable[..., Mirror]) -> None:
     mirror = started()
     mirror.do("pause orders.*")
@@ -115,16 +106,6 @@ def test_name_pauses_only_the_topic_of_this_name(started: Callable[..., Mirror])
     assert mirror.steering.status.paused == {"orders", "orders.old"}
     mirror.do("resume orders.old")
     assert mirror.steering.status.paused == {"orders"}, "an expression matches whole names"
-
-
-def test_limit_reaches_a_task_and_ends(started: Callable[..., Mirror]) -> None:
-    mirror = started()
-    with mirror.task() as task:
-        mirror.do("limit 50m")
-        wait_until(lambda: task.steering.bytes_per_s == 50 * 1024**2)
-        assert mirror.steering.status.limit == 50 * 1024**2
-        mirror.do("limit none")
-        wait_until(lambda: not task.steering.is_on)
 
 
 def test_options_steer_the_first_task_until_commands_change_it(started: Callable[..., Mirror]) -> None:

@@ -15,7 +15,6 @@ from shoal.mirroring.driver.lookout import CopyWatch, Lookout
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.partition import PartitionStatus
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.positions import GroupPositions
@@ -34,7 +33,6 @@ from tests.world.logs import lose_tail
 from tests.world.waiting import wait_until
 
 PARTITION = TopicPartition("topic", 0)
-CONTINUE = frozenset({IncidentKind.DESTINATION_LOSS})
 
 
 @pytest.fixture
@@ -63,10 +61,6 @@ def states(brokers: TwoBrokers, *partitions: TopicPartition) -> dict[TopicPartit
 
 
 # Comparing
-
-
-def test_copy_that_matches_its_position_does_not_differ(mirrored: TwoBrokers) -> None:
-    assert states(mirrored) == {}
 
 
 def test_copy_with_silent_leader_is_unseen(mirrored: TwoBrokers) -> None:
@@ -113,19 +107,6 @@ def prepared(brokers: TwoBrokers, **changes: Any) -> Prepared:
     options = options_of(brokers, **changes)
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
         return prepare(options, source, destination)
-
-
-def test_copy_with_positions_is_not_recreated(mirrored: TwoBrokers) -> None:
-    delete_copy(mirrored)
-    topic = prepared(mirrored).topics["topic"]
-    assert topic.deleted is not None
-    assert mirrored.destination.topics.get("topic") is None
-
-
-def test_copy_with_positions_is_recreated_with_policy_continue(mirrored: TwoBrokers) -> None:
-    delete_copy(mirrored)
-    topic = prepared(mirrored, continue_after=CONTINUE).topics["topic"]
-    assert (topic.deleted, topic.created) == (None, True)
 
 
 def test_copy_back_at_the_second_look_is_not_deleted(mirrored: TwoBrokers) -> None:
@@ -183,34 +164,6 @@ class Driver:
     def look(self) -> None:
         with Cluster(self.options.source) as source, Cluster(self.options.destination) as destination:
             self.lookout.look(source, destination)
-
-
-def test_copy_deleted_while_idle_stops_its_partition(mirrored: TwoBrokers) -> None:
-    driver = Driver(mirrored)
-    driver.look()
-    assert driver.metrics.progress().stopped == {}
-    delete_copy(mirrored)
-    driver.look()
-    (stopped,) = driver.metrics.partitions().values()
-    assert stopped.state is PartitionStatus.STOPPED
-    assert "--continue-after destination-loss" in str(stopped.stopped)
-    (incident,) = driver.metrics.progress().incidents
-    assert (incident.kind, incident.continued) == ("destination-loss", False)
-    driver.look()  # once is enough
-    assert len(driver.metrics.progress().incidents) == 1
-    assert mirrored.destination.topics.get("topic") is None
-
-
-def test_deleted_copy_is_recreated_and_aligned_with_policy_continue(
-    mirrored: TwoBrokers,
-) -> None:
-    driver = Driver(mirrored, continue_after=CONTINUE)
-    delete_copy(mirrored)
-    driver.look()
-    assert mirrored.destination.topics.get("topic") is not None
-    assert driver.doubted == [[PARTITION]]
-    driver.look()  # a task may be at it for longer than this
-    assert len(driver.doubted) == 1
 
 
 def test_differing_setting_of_a_recreated_copy_warns_once(brokers: TwoBrokers) -> None:

@@ -155,16 +155,6 @@ def test_round_counts_records_as_the_mirror_copied_them(
         assert (row.translated, row.exactness) == (before, Exactness.EXACT), offset
 
 
-def test_round_never_moves_an_offset_of_others_backwards(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    groups.commit("destination", "g", 6, "theirs")
-    row = row_of(groups.round())
-    assert (row.action, row.present) == (Action.FURTHER, 6)
-    groups.commit("source", "g", 14)
-    assert row_of(groups.round()).action is Action.WRITTEN
-
-
 def test_round_ahead_of_the_mirror_is_exact_in_the_next_one(groups: Groups) -> None:
     mixed(groups)
     end = groups.two.source.log("topic").log_end_offset

@@ -98,20 +98,6 @@ def stays(brokers: TwoBrokers, topic: str, records: int) -> bool:
 # Pauses
 
 
-def test_paused_topic_is_not_copied_while_others_are(brokers: TwoBrokers, driver: LookingDriver) -> None:
-    (one,), (two,) = brokers.topic("one"), brokers.topic("two")
-    driver.server.steer(paused=frozenset({"one"}))
-    one.plain(5)
-    with driver.running(open_ranges("one", "two")):
-        two.plain(5)
-        wait_until(lambda: records_in(brokers.destination, "two") == 5)
-        assert stays(brokers, "one", 0)
-        driver.server.steer()
-        wait_until(lambda: records_in(brokers.destination, "one") == 5)
-    brokers.assert_exact(one, topic="one")
-    brokers.assert_exact(two, topic="two")
-
-
 def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver: LookingDriver) -> None:
     brokers.topic()[0].plain(3)
     driver.server.steer(paused=PAUSED)
@@ -214,13 +200,6 @@ def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver
 
 
 # The protocol
-
-
-def test_task_receives_only_its_own_topics(driver: LookingDriver) -> None:
-    with driver.connect() as control:
-        driver.want_more(open_ranges("mine"))
-        driver.server.steer(paused=frozenset({"mine", "other"}))
-        wait_until(lambda: control.steering.paused == {"mine"})
 
 
 def test_task_that_sends_a_long_report_still_receives_its_lease(driver: LookingDriver) -> None:
