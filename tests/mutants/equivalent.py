@@ -151,6 +151,16 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
         "0 <= lot.base_offset < lot.base_offset + sum(counts) < 2 ** 63",
     ): "each lot has records",
     (
+        "shoal/mirroring/task/session.py",
+        "time.monotonic() - self._reported_at",
+        "time.monotonic() + self._reported_at",
+    ): "signs of life more often",
+    (
+        "shoal/mirroring/task/aligner.py",
+        "delay_s >= self._timing.report_interval_s",
+        "delay_s < self._timing.report_interval_s",
+    ): "the reason of a long wait is reported two seconds later",
+    (
         "shoal/mirroring/task/partition.py",
         "spell.times == 2",
         "spell.times != 2",
