@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from shoal.archive.aborted import OpenAborted
 from shoal.archive.directory import Archive, ArchivedTopic
@@ -12,9 +15,21 @@ from shoal.archive.names import ObjectName
 from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
 from shoal.archive.segment import OpenSegment, SegmentFacts
+from shoal.archive.store import FileRange
+from shoal.records import split
 from tests.world import batches
 
-__all__ = ["TOPIC_ID", "add", "described", "new_archive", "objects_of", "plain", "reader_of"]
+__all__ = [
+    "TOPIC_ID",
+    "add",
+    "described",
+    "new_archive",
+    "objects_of",
+    "plain",
+    "read_all",
+    "reader_of",
+    "room",
+]
 
 TOPIC_ID = uuid.UUID("11111111-2222-3333-4444-555555555555")
 
@@ -45,6 +60,23 @@ def objects_of(archive: Archive, partition: int = 0) -> PartitionObjects:
 
 def reader_of(archive: Archive, partition: int = 0) -> PartitionReader:
     return PartitionReader(objects_of(archive, partition))
+
+
+def room(size: int) -> memoryview:
+    """Return memory for batches that a reader returns."""
+    return memoryview(bytearray(size))
+
+
+def read_all(objects: PartitionObjects, most_bytes: int, *, unread: bool) -> bytes:
+    """Return the batches of a partition, each answer with at most so many bytes or one batch."""
+    found, offset = b"", objects.start_offset or 0
+    with closing(PartitionReader(objects)) as reader:
+        while (read := reader.read(offset, room(most_bytes), unread=unread)) is not None:
+            got: Any = read.record_set
+            data = os.pread(got.file.fileno(), got.size, got.position) if isinstance(got, FileRange) else got
+            found += data
+            offset = [*split(memoryview(data))][-1].header.next_offset
+    return found
 
 
 def add(

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.archive.directory import Archive
 from shoal.archive.objects import PartitionObjects
-from shoal.archive.reading import PartitionReader
 from shoal.client.config import ClientConfig
 from shoal.mirroring.control import Control
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.archiving import follow_documents
-from shoal.records import split
 from shoal.verify import Outcome, verify
 from shoal_broker.storage.log import Log
+from tests.archive.archives import read_all
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of, content_of
@@ -95,12 +94,7 @@ class Archiving:
 
     def content(self, partition: int = 0) -> bytes:
         """The batches of a partition, as a reader gets them."""
-        found, offset = b"", self.objects(partition).start_offset or 0
-        with closing(PartitionReader(self.objects(partition))) as reader:
-            while (read := reader.read(offset, 100_000)) is not None:
-                found += read.record_set
-                offset = [*split(memoryview(read.record_set))][-1].header.next_offset
-        return found
+        return read_all(self.objects(partition), 100_000, unread=True)
 
     def end(self, partition: int = 0) -> int | None:
         return self.objects(partition).end_offset

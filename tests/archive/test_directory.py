@@ -11,7 +11,17 @@ from shoal.archive.description import DamagedObject, NoArchive
 from shoal.archive.directory import Archive
 from shoal.archive.names import UnsafeName
 from shoal.errors import ConfigError, Disconnected
-from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain, reader_of
+from tests.archive.archives import (
+    TOPIC_ID,
+    add,
+    described,
+    new_archive,
+    objects_of,
+    plain,
+    read_all,
+    reader_of,
+    room,
+)
 from tests.world import batches
 
 
@@ -153,7 +163,7 @@ def test_objects_name_a_missing_one(tmp_path: Path) -> None:
     for suffix in ("log", "json"):
         (tmp_path / "a" / objects_of(archive).path / f"{middle}.{suffix}").unlink()
     with pytest.raises(DamagedObject, match="offsets from 3 to 4"), closing(reader_of(archive)) as reader:
-        reader.read(3, 1_000)
+        reader.read(3, room(1_000))
 
 
 def test_objects_take_offsets_that_the_source_had_deleted_for_no_gap(tmp_path: Path) -> None:
@@ -162,7 +172,7 @@ def test_objects_take_offsets_that_the_source_had_deleted_for_no_gap(tmp_path: P
     later = plain(2, base_offset=50)
     add(archive, later, tmp_path, offset=50, follows=3)
     with closing(reader_of(archive)) as reader:
-        read = reader.read(3, 1_000)
+        read = reader.read(3, room(1_000))
     assert read is not None
     assert read.record_set == later
 
@@ -186,7 +196,7 @@ def test_overlapping_objects_that_differ_are_refused_with_both_names(
     one, _ = add(archive, plain(2, 2, 2), tmp_path, generation=1)
     other, _ = add(archive, later, tmp_path, generation=2)
     with closing(reader_of(archive)) as reader, pytest.raises(DamagedObject) as refused:
-        reader.read(first, 60)
+        reader.read(first, room(60))
     assert all(f"{each}.log" in str(refused.value) for each in (one, other))
 
 
@@ -196,28 +206,35 @@ def test_overlapping_objects_may_lack_batches_that_compaction_removed(tmp_path: 
     later = plain(2) + plain(2, base_offset=4)
     add(archive, later, tmp_path, generation=2)
     with closing(reader_of(archive)) as reader:
-        read = reader.read(0, 10_000)
-        behind = reader.read(6, 10_000)
+        read = reader.read(0, room(10_000))
+        behind = reader.read(6, room(10_000))
     assert read is not None
     assert read.record_set == later
     assert behind is not None
     assert behind.record_set == plain(2, base_offset=6)
 
 
-def test_overlapping_objects_of_a_higher_generation_win(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unread", [False, True])
+def test_overlapping_objects_of_a_higher_generation_win(tmp_path: Path, unread: bool) -> None:
     archive = new_archive(tmp_path / "a")
     late = plain(2, 2, 2)
     add(archive, late, tmp_path, generation=1)
     add(archive, plain(2), tmp_path, generation=2)
     compacted = bytes(batches.batch([b"first", b"value at 3"], base_offset=2, holes=[0]))
     add(archive, compacted, tmp_path, offset=2, generation=2)
-    offset, found = 0, b""
-    with closing(reader_of(archive)) as reader:
-        while (read := reader.read(offset, 60)) is not None:
-            found += read.record_set
-            offset += 2
+    found = read_all(objects_of(archive), 10_000, unread=unread)
     assert found == plain(2) + compacted + plain(2, base_offset=4)
     assert objects_of(archive).end_offset == 6
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_object_is_read_up_to_one_of_a_higher_generation(tmp_path: Path, unread: bool) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(1, 3), tmp_path, generation=1)
+    values = [b"value at 1", b"compacted", b"value at 3"]
+    compacted = bytes(batches.batch(values, base_offset=1, holes=[1]))
+    add(archive, compacted, tmp_path, offset=1, generation=2, follows=0)
+    assert read_all(objects_of(archive), 10_000, unread=unread) == plain(1) + compacted
 
 
 def test_archive_that_is_gone_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:

@@ -44,12 +44,6 @@ def test_options_refuse_two_directories() -> None:
         options_of("/a", "/b", "orders")
 
 
-def test_options_let_the_destination_hold_the_group_of_a_restore() -> None:
-    options = options_of("/archive", "a:9092", "orders")
-    assert options.source.keeper == options.destination
-    assert options_of("a:9092", "/archive", "orders").source.keeper is None
-
-
 def inspected(options: MirrorOptions) -> str:
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
         return inspect_topics(options, source, destination, creates=True).group

@@ -140,11 +140,6 @@ def test_archive_of_another_id_than_the_driver_s_is_refused(restoring: Restoring
         archive.refresh()
 
 
-def test_archive_that_is_none_is_a_sentence(tmp_path: Path) -> None:
-    with Cluster(ClientConfig.given("source", str(tmp_path), None)) as archive, pytest.raises(ConfigError):
-        archive.refresh()
-
-
 def test_archive_shows_a_topic_that_is_described_later(restoring: Restoring) -> None:
     with Cluster(restoring.source) as archive:
         assert "later" not in archive.refresh().topics

@@ -69,19 +69,6 @@ def test_hdfs_without_hadoop_names_its_settings(tmp_path: Path, monkeypatch: pyt
         open_store("hdfs://namenode:8020/kafka")
 
 
-def test_local_store_lists_reads_and_writes(tmp_path: Path) -> None:
-    store = open_store(f"file://{tmp_path}/deep/er")
-    assert store.names("") == []
-    store.write("first", b"")
-    store.write("a/b.log", b"onetwo")
-    assert [(each.name, each.is_directory, each.size) for each in store.names("a")] == [("b.log", False, 6)]
-    file = store.open("a/b.log")
-    assert (file.size, file.read_at(2, 3), file.read_at(5, 9)) == (6, b"etw", b"o")
-    file.close()
-    with pytest.raises(FileNotFoundError):
-        store.open("a/c.log")
-
-
 def test_local_store_names_a_path_through_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(ConfigError, match="no directory"):

@@ -11,6 +11,7 @@ An answer has no room for the sentence of an error. It is kept, by the partition
 from __future__ import annotations
 
 import contextlib
+import mmap
 import select
 import socket
 import struct
@@ -21,11 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..error_codes import ErrorCode
-from ..errors import Disconnected, ProtocolError, ShoalError
-from ..printable import logger
+from ..errors import Disconnected, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import (
-    RequestHeader,
     decode_request,
     encode_response,
     read_request_header,
@@ -37,10 +36,9 @@ from ..topic_partition import TopicPartition
 from .directory import Archive, ArchivedTopic
 from .group_answers import GroupAnswers
 from .reading import PartitionReader
+from .store import FileRange
 
 __all__ = ["ARCHIVE_HOST", "connect", "problem_of", "problem_of_topic"]
-
-_log = logger("shoal.archive")
 
 #: The name and port of the only broker; nothing connects to them.
 ARCHIVE_HOST, _PORT = "archive.invalid", 9092
@@ -69,12 +67,8 @@ _FRESH_S = 10.0
 _LONGEST_ANSWER_S = 5.0
 
 _SIZE = struct.Struct(">i")
-_LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 
-#: The number that stands for all partitions of a topic.
-_ALL = -1
-
-#: The error of each partition or topic whose last answer was one; None stands for all of an archive.
+#: The error of each partition whose last answer was one; None stands for all of an archive.
 _problems: dict[tuple[str, TopicPartition | None], ShoalError] = {}
 
 
@@ -85,7 +79,8 @@ def problem_of(url: str, partition: TopicPartition | None) -> ShoalError | None:
 
 def problem_of_topic(url: str, topic: str) -> ShoalError | None:
     """Return why an archive has a topic that cannot be read."""
-    return _problems.get((url, TopicPartition(topic, _ALL)))
+    listing = _listings.get(url)
+    return None if listing is None else listing.damaged.get(topic)
 
 
 def connect(archive: Archive, url: str, groups_by_ms: int | None = None) -> socket.socket:
@@ -139,6 +134,8 @@ class _Served:
         self._url = url
         self._client = client
         self._listing = _listings.setdefault(url, _Listing())
+        #: The memory of all answers with batches. It is mapped, so it returns to the system.
+        self._room = memoryview(b"")
         #: By topic, creation and number.
         self._partitions: dict[tuple[str, str, int], _Partition] = {}
         self._answers: Mapping[int, Callable[[Any], Any]] = {
@@ -160,37 +157,31 @@ class _Served:
                     self._answer(frame)
             except ShoalError as error:
                 _problems[self._url, None] = error
-                _log.debug("an archive's connection ends: %s", error)
             finally:
                 for each in self._partitions.values():
                     each.reader.close()
 
     def _receive(self) -> memoryview | None:
-        head = self._read(_SIZE.size)
+        head = self._client.recv(_SIZE.size, socket.MSG_WAITALL)
         if len(head) < _SIZE.size:
             return None
         size = _SIZE.unpack(head)[0]
-        if not 0 < size <= _LARGEST_REQUEST_BYTES:
-            raise ProtocolError(f"a request of {size} bytes")
-        frame = self._read(size)
+        frame = self._client.recv(size, socket.MSG_WAITALL)
         return memoryview(frame) if len(frame) == size else None
-
-    def _read(self, size: int) -> bytearray:
-        received = bytearray()
-        while len(received) < size and (part := self._client.recv(size - len(received))):
-            received += part
-        return received
 
     def _answer(self, frame: memoryview) -> None:
         header = read_request_header(frame)
-        oldest, newest = _VERSIONS.get(ApiKey(header.api_key), (1, 0))
-        if not oldest <= header.api_version <= newest:
-            raise ProtocolError(
-                f"API {header.api_key} v{header.api_version}, which an archive does not serve"
-            )
         response = self._answers[header.api_key](decode_request(header, frame))
-        for part in _encode(header, response):
-            self._client.sendall(part)
+        parts: Sequence[bytes | memoryview | FileRange]
+        if isinstance(response, FetchResponse):
+            parts = encode_fetch_response(response, header.api_version, header.correlation_id)
+        else:
+            parts = [encode_response(response, header.correlation_id, header.api_version)]
+        for part in parts:
+            if isinstance(part, FileRange):
+                part.send(self._client)
+            else:
+                self._client.sendall(part)
 
     # Topics
 
@@ -203,10 +194,6 @@ class _Served:
                 listing.topics, listing.damaged = self._archive.topics(), self._archive.damaged
                 listing.at = time.monotonic()
                 _problems.pop((self._url, None), None)
-                for each in listing.topics:
-                    _problems.pop((self._url, TopicPartition(each, _ALL)), None)
-                for each, error in listing.damaged.items():
-                    _problems[self._url, TopicPartition(each, _ALL)] = error
         return listing.topics.get(name)
 
     def _api_versions(self, request: Any) -> Any:
@@ -310,7 +297,8 @@ class _Served:
                 _problems.pop(key, None)
         except ShoalError as error:
             _problems[key] = error
-            answer.error_code = _code_of(error)
+            may_pass = isinstance(error, Disconnected)
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR if may_pass else ErrorCode.CORRUPT_MESSAGE
         return answer
 
     def _list_offsets(self, request: Any) -> Any:
@@ -361,15 +349,18 @@ class _Served:
 
     def _fetch(self, request: Any) -> FetchResponse:
         began_at = time.monotonic()
-        left = request.max_bytes
+        if request.max_bytes > len(self._room):
+            self._room = memoryview(mmap.mmap(-1, request.max_bytes))
+        room = self._room[: request.max_bytes]
         found = []
         is_empty = True
         for topic in request.topics:
             for wanted in topic.partitions:
-                may_read = left > 0 and (is_empty or time.monotonic() - began_at < _LONGEST_ANSWER_S)
-                most_bytes = left if may_read else 0
-                fetched = self._fetch_from(topic.topic, wanted, most_bytes, request.isolation_level)
-                left -= len(fetched.record_set)
+                may_read = is_empty or time.monotonic() - began_at < _LONGEST_ANSWER_S
+                fetched = self._fetch_from(
+                    topic.topic, wanted, room if may_read else room[:0], request.isolation_level
+                )
+                room = room[len(fetched.record_set) :]
                 is_empty = is_empty and not len(fetched.record_set) and not fetched.error_code
                 found.append(fetched)
         if is_empty:
@@ -377,7 +368,9 @@ class _Served:
             select.select([self._client], [], [], request.max_wait_ms / 1000)
         return FetchResponse(0, 0, 0, found)
 
-    def _fetch_from(self, topic: str, wanted: Any, most_bytes: int, isolation_level: int) -> FetchedPartition:
+    def _fetch_from(
+        self, topic: str, wanted: Any, room: memoryview, isolation_level: int
+    ) -> FetchedPartition:
         answer = _Fetched()
 
         def fill(partition: _Partition) -> None:
@@ -385,8 +378,8 @@ class _Served:
             answer.start, answer.end = partition.start, partition.end
             if not answer.start <= offset <= answer.end:
                 answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            elif most_bytes > 0:
-                read = partition.reader.read(offset, min(most_bytes, max(1, wanted.partition_max_bytes)))
+            elif len(room):
+                read = partition.reader.read(offset, room[: max(1, wanted.partition_max_bytes)], unread=True)
                 if read is not None:
                     answer.record_set = read.record_set
                     answer.aborted = read.aborted if isolation_level else ()
@@ -411,13 +404,3 @@ class _Fetched:
     end: int = -1
     aborted: Sequence[tuple[int, int]] = ()
     record_set: memoryview = field(default_factory=lambda: memoryview(b""))
-
-
-def _code_of(error: ShoalError) -> ErrorCode:
-    return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, Disconnected) else ErrorCode.CORRUPT_MESSAGE
-
-
-def _encode(header: RequestHeader, response: Any) -> list[bytes | memoryview]:
-    if isinstance(response, FetchResponse):
-        return encode_fetch_response(response, header.api_version, header.correlation_id)
-    return [encode_response(response, header.correlation_id, header.api_version)]

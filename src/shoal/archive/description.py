@@ -11,7 +11,7 @@ from typing import TypeVar
 from ..errors import ConfigError, ShoalError
 from ..json_values import read_value, to_json, typed
 from .names import ARCHIVE_FILE, UnsafeName, is_cluster_id, read_timed_file, timed_file
-from .store import Listed, Store
+from .store import Listed, Store, read_whole
 
 __all__ = [
     "FORMAT",
@@ -89,7 +89,7 @@ def read_json(kind: type[T], store: Store, path: str, most_bytes: int = _LARGEST
         where = f"{store.url}/{path}"
         if file.size > most_bytes:
             raise DamagedObject(where, f"{file.size:,} bytes are more than any that shoal writes")
-        data = file.read_at(0, file.size)
+        data = read_whole(file)
     try:
         values = typed(dict, json.loads(data))
         if values["format"] != FORMAT:

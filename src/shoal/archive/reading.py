@@ -2,17 +2,17 @@
 The batches of an archived partition, read from its objects in the order of their offsets.
 
 The whole object is read against its digest before the first byte of it is returned, once in a process. So a
-damaged object stops its partition where it begins.
+damaged object stops its partition where it begins. That reading marks places between batches, so that a local
+file is sent from one to another without being read again by this process.
 """
 
 from __future__ import annotations
 
 import struct
-import sys
-import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import xxhash
@@ -25,11 +25,10 @@ from .description import DamagedObject
 from .names import ObjectName
 from .objects import PartitionObjects
 from .segment import digest_of
-from .store import StoredFile
+from .store import StoredFile, read_whole
 
 __all__ = ["PartitionReader", "ReadBatches"]
 
-_ANY_BYTES = sys.maxsize
 _HEAD = struct.Struct(">qi4xb")
 _LENGTH = _DELTA = struct.Struct(">i")
 
@@ -38,7 +37,6 @@ _LEAST_LENGTHS = (14, 22, HEADER_SIZE - LOG_OVERHEAD)
 
 #: Objects that this process has read against their digests.
 _verified: set[str] = set()
-_verifying = threading.Lock()
 
 
 class ReadBatches(NamedTuple):
@@ -48,13 +46,11 @@ class ReadBatches(NamedTuple):
     Attributes:
         record_set: Whole batches; the first has the wanted offset, or is the next one behind it.
         aborted: ``(producer_id, first_offset)`` of the aborted transactions among them.
-        next_offset: The offset behind the last one.
 
     """
 
     record_set: memoryview
     aborted: Sequence[tuple[int, int]]
-    next_offset: int
 
 
 @dataclass(slots=True)
@@ -70,46 +66,80 @@ class _Opened:
     #: The position of the next batch, and an offset that it is not before.
     position: int
     offset: int
+    #: Such places, one behind each piece that was read against the digest.
+    marks: list[tuple[int, int]] = field(default_factory=list)
 
     def seek(self, offset: int) -> None:
         """Go to the batch that has an offset, or the next one."""
+        room = self._room()
         while self.offset < offset and self.position < self.file.size:
             begins_at = self.position
-            for following, _, next_offset in _batches(self._piece(self.file.piece_bytes), self.offset):
+            for following, _, next_offset in _batches(self._piece(room), self.offset):
                 if next_offset > offset:
                     self.offset = offset
                     return
                 self.position, self.offset = begins_at + following, next_offset
 
-    def read(self, most_bytes: int) -> memoryview:
-        """Return the next batches that begin before :attr:`until`, at most a piece, and go behind them."""
+    def verify(self, digest: str) -> None:
+        """Read the whole object against its digest, mark places, and come back."""
+        computed = xxhash.xxh3_128()
+        begin = self.position, self.offset
+        for piece in self.pieces():
+            computed.update(piece)
+            self.marks.append((self.position, self.offset))
+        self.position, self.offset = begin
+        if computed.hexdigest() != digest:
+            raise DamagedObject(self.where, "its digest differs from its description")
+
+    def pass_on(self, room: memoryview) -> memoryview:
+        """Return the next batches up to a marked place, to be sent; without one, as :meth:`read`."""
+        begin = self.position
+        in_reach = bisect_right(self.marks, (begin + len(room), self.until))
+        position, offset = self.marks[in_reach - 1] if in_reach else (begin, self.offset)
+        if position <= begin or offset > self.until:
+            return self.read(room)
+        self.position, self.offset = position, offset
+        return self.file.part(begin, position - begin, room)
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Yield the batches from here on, each piece in the memory of the one before."""
+        room = self._room()
+        while piece := self.read(room):
+            yield piece
+
+    def _room(self) -> memoryview:
+        return memoryview(bytearray(min(self.file.piece_bytes, self.file.size)))
+
+    def read(self, room: memoryview) -> memoryview:
+        """Return the next batches that begin before :attr:`until`, and go behind them; see :meth:`_piece`."""
         if self.position >= self.file.size or self.offset >= self.until:
-            return memoryview(b"")
-        data, end = self._piece(min(most_bytes, self.file.piece_bytes)), 0
+            return room[:0]
+        data, end = self._piece(room), 0
         for following, base_offset, next_offset in _batches(data, self.offset):
             if base_offset >= self.until:
                 break
             end, self.offset = following, next_offset
         self.position += end
-        return memoryview(data)[:end]
+        return data[:end]
 
-    def _piece(self, most_bytes: int) -> bytes:
-        """Return the next bytes, with one whole batch at least."""
-        left = self.file.size - self.position
-        data = self.file.read_at(self.position, min(max(most_bytes, HEADER_SIZE), left))
-        if next(_batches(data, self.offset), None) is None and len(data) >= LOG_OVERHEAD:
-            whole = LOG_OVERHEAD + _LENGTH.unpack_from(data, 8)[0]
-            if len(data) < whole <= left:
-                data = self.file.read_at(self.position, whole)  # one batch is larger than all that was wanted
-        if next(_batches(data, self.offset), None) is None:
-            raise DamagedObject(
-                self.where,
-                f"from byte {self.position} on it has no whole batch at offset {self.offset} or behind",
-            )
-        return data
+    def _piece(self, room: memoryview) -> memoryview:
+        """Return the next bytes, with one whole batch at least: in the room, unless that batch is larger."""
+        if len(room) < HEADER_SIZE:
+            room = memoryview(bytearray(HEADER_SIZE))
+        data = room[: self.file.read_into(self.position, room)]
+        if next(_batches(data, self.offset), None) is not None:
+            return data
+        whole = LOG_OVERHEAD + _LENGTH.unpack_from(data, 8)[0] if len(data) >= LOG_OVERHEAD else 0
+        if len(data) < whole <= self.file.size - self.position:
+            return self._piece(memoryview(bytearray(whole)))
+        reason = f"from byte {self.position} on it has no whole batch at offset {self.offset} or behind"
+        raise DamagedObject(self.where, reason)
+
+    def close(self) -> None:
+        self.file.close()
 
 
-def _batches(data: bytes, offset: int) -> Iterator[tuple[int, int, int]]:
+def _batches(data: memoryview, offset: int) -> Iterator[tuple[int, int, int]]:
     """
     Yield the position behind each whole batch, its base offset, and the offset behind it.
 
@@ -136,9 +166,14 @@ class PartitionReader:
         self.objects = objects
         self._opened: _Opened | None = None
 
-    def read(self, offset: int, most_bytes: int) -> ReadBatches | None:
+    def read(self, offset: int, room: memoryview, *, unread: bool = False) -> ReadBatches | None:
         """
-        Return batches from an offset on: at least one, and otherwise at most so many bytes.
+        Return batches from an offset on: as many as there is room for, and at least one.
+
+        Args:
+            offset: The offset.
+            room: Memory for the batches; one that is larger has memory of its own.
+            unread: Whether the batches are only sent: they may be a :class:`~.store.FileRange`.
 
         Returns:
             None at the end of the archive.
@@ -149,8 +184,8 @@ class PartitionReader:
 
         """
         while (opened := self._open_at(offset)) is not None:
-            if found := opened.read(most_bytes):
-                return ReadBatches(found, self._aborted(opened, offset), opened.offset)
+            if found := opened.pass_on(room) if unread else opened.read(room):
+                return ReadBatches(found, self._aborted(opened, offset))
             # Nothing is left of the object: the next one begins behind it.
             offset = max(offset, opened.until)
             self.close()
@@ -179,8 +214,9 @@ class PartitionReader:
         key = f"{where} {self.objects.where(earlier)}"
         if key in _verified:
             return
-        begin, end = max(each.base_offset for each in names), self._end_of(*names)
-        with self._opening(earlier, end) as before, self._opening(later, end) as after:
+        begin = max(each.base_offset for each in names)
+        end = min(self.objects.facts(each).next_offset for each in names)
+        with closing(self._open(earlier, end)) as before, closing(self._open(later, end)) as after:
             before.seek(begin)
             after.seek(begin)
             offset = _first_difference(_headers(before), _headers(after))
@@ -192,30 +228,26 @@ class PartitionReader:
             )
         _verified.add(key)
 
-    def _end_of(self, *names: ObjectName) -> int:
-        return min(self.objects.facts(each).next_offset for each in names)
-
-    @contextmanager
-    def _opening(self, name: ObjectName, until: int) -> Iterator[_Opened]:
-        opened = self._open(name, until)
-        with closing(opened.file):
-            yield opened
-
     def _open(self, name: ObjectName, until: int) -> _Opened:
         objects, facts = self.objects, self.objects.facts(name)
         where = objects.where(name)
         file = objects.open(name, "log")
+        key = f"{where} {facts.log_digest}"
+        opened = _Opened(name, where, file, [], facts.next_offset, 0, name.base_offset)
         try:
-            _verify(file, where, facts.log_digest)
-            entries = self._read_index(name) if facts.index_bytes else []
+            if key not in _verified:
+                opened.verify(facts.log_digest)
+                _verified.add(key)
+            opened.entries = self._read_index(name) if facts.index_bytes else []
         except BaseException:
             file.close()
             raise
-        return _Opened(name, where, file, entries, min(until, facts.next_offset), 0, name.base_offset)
+        opened.until = min(until, facts.next_offset)
+        return opened
 
     def _read_index(self, name: ObjectName) -> Sequence[AbortedEntry]:
         with closing(self.objects.open(name, "txnindex")) as file:
-            data = file.read_at(0, file.size)
+            data = read_whole(file)
         try:
             if digest_of(data) != self.objects.facts(name).index_digest:
                 raise ValueError("its digest differs from its description")
@@ -245,24 +277,25 @@ class PartitionReader:
             if facts.newest_ms < timestamp_ms:
                 continue
             offset = max(name.base_offset, self.objects.start_offset or 0)
-            while offset < facts.next_offset and (found := self.read(offset, _ANY_BYTES)) is not None:
-                record = _first_since(found.record_set, timestamp_ms, offset, most_decompressed_bytes)
-                if record is not None:
-                    return record
-                offset = found.next_offset
+            while offset < facts.next_offset and (opened := self._open_at(offset)) is not None:
+                for piece in opened.pieces():
+                    found = _first_since(piece, timestamp_ms, offset, most_decompressed_bytes)
+                    if found is not None:
+                        return found
+                offset = max(offset, opened.until)
         return None
 
     def close(self) -> None:
         """Close the object that is open."""
         if self._opened is not None:
-            self._opened.file.close()
+            self._opened.close()
         self._opened = None
 
 
 def _headers(opened: _Opened) -> Iterator[BatchHeader]:
     """Yield the headers of an object's batches, from its place on."""
-    while data := opened.read(_ANY_BYTES):
-        for batch in split(data):
+    for piece in opened.pieces():
+        for batch in split(piece):
             yield batch.header
 
 
@@ -281,27 +314,6 @@ def _first_difference(earlier: Iterator[BatchHeader], later: Iterator[BatchHeade
         if header.crc != same.crc and header.records_count >= same.records_count:
             return header.base_offset
     return None
-
-
-def _verify(file: StoredFile, where: str, digest: str) -> None:
-    key = f"{where} {digest}"
-    with _verifying:
-        if key in _verified:
-            return
-    computed = xxhash.xxh3_128()
-    position = 0
-    while position < file.size:
-        piece = file.read_at(position, file.piece_bytes)
-        if not piece:
-            raise DamagedObject(
-                where, f"it ends after {position:,} bytes, but its description has {file.size:,}"
-            )
-        computed.update(piece)
-        position += len(piece)
-    if computed.hexdigest() != digest:
-        raise DamagedObject(where, "its digest differs from its description")
-    with _verifying:
-        _verified.add(key)
 
 
 def _first_since(

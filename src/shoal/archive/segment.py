@@ -26,7 +26,7 @@ from ..records.legacy import read_timestamp
 from . import description
 from .aborted import OpenAborted
 from .names import ObjectName
-from .store import Store, spare_cache, storage_failed
+from .store import Store, read_whole, spare_cache, storage_failed
 
 __all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
 
@@ -273,7 +273,7 @@ def _write_small(store: Store, path: str, data: bytes, *, is_again: bool) -> Non
     """Write a file; an earlier attempt may have done it although its answer was lost."""
     if is_again:
         with suppress(FileNotFoundError), closing(store.open(path)) as file:
-            if file.read_at(0, len(data)) == data:
+            if read_whole(file) == data:
                 return
     store.write(path, data)
 

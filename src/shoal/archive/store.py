@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import secrets
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError, StorageFailed
@@ -29,10 +32,12 @@ from .urls import LOCAL_SCHEME, check_url, shown_url
 
 __all__ = [
     "ANSWERS_WITHIN_S",
+    "FileRange",
     "Listed",
     "Store",
     "StoredFile",
     "open_store",
+    "read_whole",
     "spare_cache",
     "storage_failed",
 ]
@@ -67,6 +72,24 @@ class Listed(NamedTuple):
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Bytes of a local file that the system sends: this process copies none of them."""
+
+    file: io.FileIO
+    position: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def send(self, connection: socket.socket) -> None:
+        """Send them; raises OSError if the file was cut short."""
+        if connection.sendfile(self.file, self.position, self.size) < self.size:
+            raise OSError("the file was cut short")
+        spare_cache(self.file.fileno(), self.position, self.position + self.size)
+
+
 class StoredFile(Protocol):
     """
     A file that is read.
@@ -82,11 +105,21 @@ class StoredFile(Protocol):
     def size(self) -> int:
         """Its size in bytes."""
 
-    def read_at(self, position: int, size: int) -> bytes:
-        """Return so many bytes, or fewer at its end."""
+    def part(self, position: int, size: int, room: memoryview) -> memoryview:
+        """Return bytes that are sent and not looked at: in the room, or a :class:`FileRange`."""
+
+    def read_into(self, position: int, room: memoryview) -> int:
+        """Fill the room with the bytes from a position on; return their number, which is less at the end."""
 
     def close(self) -> None:
         """Close it."""
+
+
+def read_whole(file: StoredFile) -> bytes:
+    """Return all bytes of a small file."""
+    room = bytearray(file.size)
+    file.read_into(0, memoryview(room))
+    return bytes(room)
 
 
 class Store(Protocol):
@@ -137,24 +170,25 @@ def open_store(url: str, credentials: StoreCredentials | None = None) -> Store:
 
 
 class _LocalFile:
-    #: So little that each piece gets the memory of the one before.
     piece_bytes = 1024 * 1024
 
     def __init__(self, path: Path, where: str) -> None:
         self._where = where
-        self._file = path.open("rb", buffering=0)
+        self._file = io.FileIO(path)
         self.size = os.fstat(self._file.fileno()).st_size
 
-    def read_at(self, position: int, size: int) -> bytes:
+    def read_into(self, position: int, room: memoryview) -> int:
         try:
-            data = os.pread(self._file.fileno(), size, position)
+            size = os.preadv(self._file.fileno(), [room], position)
         except OSError as error:
             raise storage_failed(self._where, error) from error
-        spare_cache(self._file.fileno(), position, position + len(data))
-        return data
+        spare_cache(self._file.fileno(), position, position + size)
+        return size
+
+    def part(self, position: int, size: int, room: memoryview) -> memoryview:
+        return cast(memoryview, FileRange(self._file, position, size))
 
     def close(self) -> None:
-        spare_cache(self._file.fileno(), 0, self.size + _MOST_CACHED_BYTES)
         self._file.close()
 
 
@@ -213,8 +247,6 @@ class _LocalStore:
                 entries = list(os.scandir(self._path(path)))
             except FileNotFoundError:
                 return []
-            except NotADirectoryError:
-                raise ConfigError(f"{self.url}/{path} is no directory") from None
             found = []
             for each in entries:
                 with contextlib.suppress(FileNotFoundError):  # a temporary name
@@ -355,11 +387,7 @@ def _sentence(where: str, error: OSError) -> ShoalError:
             f"{where}: the bucket is in another region. Set it in the URL of --from or --to: ?region=REGION"
         )
     if _REFUSED.search(text):
-        reason = text.rstrip(".")
-        return AccessRefused(
-            where,
-            f"{reason}. Check the credentials, and the region in the URL",
-        )
+        return AccessRefused(where, f"{text.rstrip('.')}. Check the credentials, and the region in the URL")
     return Disconnected(where, text)
 
 
@@ -376,10 +404,13 @@ class _RemoteFile:
         self._where = where
         self.size = int(file.size())
 
-    def read_at(self, position: int, size: int) -> bytes:
+    def read_into(self, position: int, room: memoryview) -> int:
         with _remote_errors(self._where):
-            found: bytes = self._file.read_at(min(size, max(0, self.size - position)), position)
-            return found
+            self._file.seek(position)
+            return int(self._file.readinto(room))
+
+    def part(self, position: int, size: int, room: memoryview) -> memoryview:
+        return room[: self.read_into(position, room[:size])]
 
     def close(self) -> None:
         self._file.close()

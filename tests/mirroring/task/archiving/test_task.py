@@ -14,6 +14,7 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
+from tests.archive.archives import room
 from tests.archive.archiving import Archiving, stored
 from tests.world import batches
 from tests.world.clusters import QUICK
@@ -54,7 +55,7 @@ def test_task_archives_up_to_the_last_stable_offset(archiving: Archiving) -> Non
     archiving.driver.end(task)
     assert archiving.content() == stored(history.log, end=4)
     with closing(PartitionReader(archiving.objects())) as reader:
-        read = reader.read(0, 100_000)
+        read = reader.read(0, room(100_000))
     assert read is not None
     assert list(read.aborted) == [(5, 3)]
 
@@ -198,7 +199,7 @@ def test_task_counts_records_that_the_source_deleted(tmp_path: Path, continues: 
         archiving.driver.end(later)
         assert archiving.incidents() == [IncidentKind.SOURCE_RETENTION.value]
         with closing(PartitionReader(archiving.objects())) as reader:
-            read = reader.read(3, 100_000)
+            read = reader.read(3, room(100_000))
         assert (read is not None and read.record_set) == (continues and stored(history.log))
 
 
