@@ -111,8 +111,12 @@ class BatchReader(DataSourceReader):
     """
     The reader of ``spark.read``: the records between two offsets of each partition.
 
-    Spark makes it on the driver and pickles it for the tasks, so it contains only options. It has no
-    ``pushFilters``: Spark 4.3 reads the objects of one query for all later ones of the same DataFrame.
+    Spark makes it on the driver and pickles it for the tasks, so it contains only options.
+
+    With ``pushFilters``, later queries would lack rows. All queries of a DataFrame share a data source, and
+    Spark 4.1 to 4.3 keep the tasks of a filtered query there (``setReadInfo`` of ``PythonScanBuilder``). A
+    later query without a filter then reads those tasks. SPARK-58551 (apache/spark#57752) keeps them with the
+    query, from Spark 5.0 on. Until then, the options choose the objects.
 
     """
 
