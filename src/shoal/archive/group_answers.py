@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..protocol.apis import ApiKey
@@ -42,26 +42,18 @@ class GroupAnswers:
         return message(groups=listed)
 
     def committed_offsets(self, request: Any) -> Any:
-        """Return the offsets as the last listing had them."""
+        """Return all offsets of groups as the last listing had them, also if a request names partitions."""
         if self._groups is None:
             self._groups = read_groups(self._store, self._by_ms)
-        groups = [_group(each, self._groups.get(each.group_id, {})) for each in request.groups]
+        groups = [_group(each.group_id, self._groups.get(each.group_id, {})) for each in request.groups]
         return response_class(ApiKey.OFFSET_FETCH)(groups=groups)
 
 
-def _group(wanted: Any, committed: Mapping[TopicPartition, int]) -> Any:
-    """Return the answer about a group: about all its partitions, or those of the request."""
+def _group(name: str, committed: Mapping[TopicPartition, int]) -> Any:
     group = response_class(ApiKey.OFFSET_FETCH).OffsetFetchResponseGroup
     topic = group.OffsetFetchResponseTopics
-    partitions: Iterable[TopicPartition] = committed
-    if wanted.topics is not None:
-        partitions = [
-            TopicPartition(each.name, number) for each in wanted.topics for number in each.partition_indexes
-        ]
     topics: dict[str, list[Any]] = defaultdict(list)
-    for each in partitions:
-        offset = committed.get(each, -1)
+    for each, offset in committed.items():
         answer = topic.OffsetFetchResponsePartitions(partition_index=each.partition, committed_offset=offset)
         topics[each.topic].append(answer)
-    answers = [topic(name=name, partitions=found) for name, found in topics.items()]
-    return group(group_id=wanted.group_id, topics=answers)
+    return group(group_id=name, topics=[topic(name=each, partitions=found) for each, found in topics.items()])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from ...archive.description import DamagedObject, now_ms
 from ...archive.directory import Archive, ArchivedTopic
@@ -65,13 +64,13 @@ def inspect_for_archive(
     on_group(group)
     topics = source.metadata.topics
     if creates:
-        described = archive_topics(archive, source, names, patience_s)
-        unreadable.update(described.unreadable)
+        refused, left = archive_topics(archive, source, names, patience_s)
+        unreadable.update(left)
         if unreadable.keys() >= names.keys():
             raise next(iter(unreadable.values()))
-        if described.refused:
+        if refused:
             warnings.append(
-                f"topics {first_few(described.refused)} of {source} may not be described by this principal, "
+                f"topics {first_few(refused)} of {source} may not be described by this principal, "
                 "so their configurations are not archived. Allow DESCRIBE_CONFIGS on them"
             )
     return Prepared(
@@ -111,24 +110,9 @@ def _check_names(archive: Archive, names: Iterable[str]) -> None:
             )
 
 
-class Described(NamedTuple):
-    """
-    The topics that an archive does not have as they are.
-
-    Attributes:
-        refused: Those whose configurations this principal may not read.
-        unreadable: Why the archive cannot have a topic, by its name at the source: the archive has a
-            description of it that is damaged, or its name may not be a part of a path.
-
-    """
-
-    refused: Sequence[str]
-    unreadable: Mapping[str, ShoalError]
-
-
 def archive_topics(
     archive: Archive, source: Cluster, names: Mapping[str, str], patience_s: float
-) -> Described:
+) -> tuple[Sequence[str], Mapping[str, ShoalError]]:
     """
     Describe topics in an archive, if they have changed.
 
@@ -136,6 +120,11 @@ def archive_topics(
         source: Its metadata have the topics.
         names: The names in the archive by the names at the source.
         patience_s: Patience with transient errors.
+
+    Returns:
+        1. The topics whose configurations this principal may not read.
+        2. Why the archive cannot have a topic, by its name at the source: the archive has a description of it
+           that is damaged, or its name may not be a part of a path.
 
     Raises:
         ConfigError: Readers would take another creation of a topic.
@@ -149,7 +138,7 @@ def archive_topics(
             archive.describe(_description(source, name, copy, described.get(name, {})))
         except (DamagedObject, UnsafeName) as error:
             unreadable[name] = error
-    return Described(refused, unreadable)
+    return refused, unreadable
 
 
 def _description(source: Cluster, name: str, copy: str, configs: Configs) -> ArchivedTopic:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 from ....archive.aborted import OpenAborted
 from ....archive.objects import PartitionObjects
@@ -16,8 +18,7 @@ from ....timing import Timing
 from ...control import WorkerControl
 from ...model.incidents import Incident, IncidentKind
 from ...model.reports import Assigned, CopyReport, Counters
-from ..trouble import Spell
-from .spool import Spool
+from ..trouble import Troubles
 
 __all__ = ["ArchivedPartition"]
 
@@ -35,7 +36,7 @@ class ArchivedPartition:
         leader_epoch: The epoch of the source's leader when it began.
         position: The offset up to which the archive has it.
         segment: The segment that is open; None without batches that are not archived.
-        silence: The answers without records before its log's end; None if the last answer had some.
+        troubles: The answers without records before its log's end, unless the last answer had some.
         waiting_for: Why it waits; None if it does not.
         retry_at: When it is due again, on the monotonic clock.
         stopped: Why it stopped; None if it did not.
@@ -52,12 +53,11 @@ class ArchivedPartition:
         self.leader_epoch = -1
         self.position = self._follows = assigned.range.start_offset
         self.segment: OpenSegment | None = None
-        self.silence: Spell | None = None
+        self.troubles = Troubles(timing)
         self.waiting_for = assigned.waiting_for
         self.retry_at = 0.0
         self.stopped: PartitionStopped | None = None
         self.counters = Counters.begun()
-        self._timing = timing
         self._backoff = Backoff(timing.first_retry_ms, timing.longest_retry_ms)
         self._aborted = OpenAborted()
         self._end_offset: int | None = None
@@ -109,14 +109,6 @@ class ArchivedPartition:
         self.segment = self.objects = None
         self._aborted = OpenAborted()
 
-    def meet_silence(self) -> Spell:
-        """Count an answer without records."""
-        if self.silence is None:
-            self.silence = Spell()
-        else:
-            self.silence.meet(self._timing)
-        return self.silence
-
     def wait(self, reason: str) -> None:
         """Pause, longer each time until something succeeds."""
         self.waiting_for = reason
@@ -130,18 +122,9 @@ class ArchivedPartition:
         if kind is not None:
             self.counters.incidents.append(Incident(kind, reason, lost))
 
-    def miss(self, kind: IncidentKind, reason: str, offset: int, *, may_continue: bool) -> None:
-        """Continue at a later offset, since the source does not have what is before it, or stop."""
-        lost = offset - self.fetch_offset
-        if may_continue:
-            self.counters.incidents.append(Incident(kind, reason, lost, continued=True))
-            self.pass_over(offset)
-        else:
-            self.stop(f"{reason}. Continue behind them by {kind.continuing}", kind, lost)
-
     # Batches
 
-    def take(self, fetched: FetchedPartition, spool: Spool) -> bool:
+    def take(self, fetched: FetchedPartition, spool: Iterator[Path]) -> bool:
         """
         Gather the batches of a response; return False if it had no whole one, and is not the log's end.
 
@@ -159,10 +142,9 @@ class ArchivedPartition:
             self._succeed()
         return not is_empty
 
-    def _gather(self, fetched: FetchedPartition, spool: Spool) -> None:
+    def _gather(self, fetched: FetchedPartition, spool: Iterator[Path]) -> None:
         if self.segment is None:
-            file = spool.new_file()
-            self.segment = OpenSegment(file, self.position, self._aborted, follows=self._follows)
+            self.segment = OpenSegment(next(spool), self.position, self._aborted, follows=self._follows)
         self.counters.bytes_in += len(fetched.record_set)
         self._aborted.learn(fetched.aborted_transactions)
         try:
@@ -174,7 +156,7 @@ class ArchivedPartition:
 
     def pass_over(self, offset: int) -> None:
         """Go on at a later offset: the source has no batch before it."""
-        self.silence = None
+        self.troubles.clear()
         if self.segment is None:
             self.position = max(self.position, offset)
         else:
@@ -222,7 +204,8 @@ class ArchivedPartition:
 
     def _succeed(self) -> None:
         self._backoff.reset()
-        self.waiting_for = self.silence = None
+        self.waiting_for = None
+        self.troubles.clear()
 
     def report(self) -> CopyReport | None:
         """Return a report with the counts; None if there is nothing new."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ....errors import Disconnected
 
-__all__ = ["MOST_SPOOL_BYTES", "Spool", "open_spool"]
+__all__ = ["MOST_SPOOL_BYTES", "open_spool"]
 
 #: The most bytes in the open segments of a task. Above it, the largest one is closed.
 MOST_SPOOL_BYTES = 4 * 1024 * 1024 * 1024
@@ -22,22 +22,13 @@ _PREFIX = f"shoal-spool-{os.getuid()}-"
 _LOCK = "lock"
 
 
-class Spool:
-    """Gives each segment a file of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._numbers = itertools.count()
-
-    def new_file(self) -> Path:
-        """Return the path of a file that does not exist."""
-        return self._directory / f"{next(self._numbers)}.log"
-
-
 @contextlib.contextmanager
-def open_spool() -> Iterator[Spool]:
+def open_spool() -> Iterator[Iterator[Path]]:
     """
     Make a directory until the end of the block, and delete those of tasks that were killed.
+
+    Yields:
+        The paths of the files of segments; none of them exists.
 
     Raises:
         Disconnected: The local disk takes no directory.
@@ -53,7 +44,7 @@ def open_spool() -> Iterator[Spool]:
         raise Disconnected(f"the local disk ({where})", error.strerror or str(error)) from error
     with lock:
         try:
-            yield Spool(directory)
+            yield (directory / f"{number}.log" for number in itertools.count())
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 

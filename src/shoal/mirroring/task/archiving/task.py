@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 
 from ....archive.directory import Archive
 from ....archive.names import topic_directory_id
@@ -20,14 +21,15 @@ from ....errors import BrokerError, ShoalError
 from ....topic_partition import TopicPartition
 from ...control import ControlConnection, WorkerControl
 from ...model.copy_options import CopySettings
-from ...model.incidents import IncidentKind
+from ...model.incidents import Incident, IncidentKind
 from ...model.reports import Left, TaskReport
 from ...model.text import offsets
 from ...prepare.archive import archive_topics
 from ..session import Interval, TaskSession
+from ..trouble import Trouble
 from .lanes import Answer, Lanes
 from .partition import ArchivedPartition
-from .spool import MOST_SPOOL_BYTES, Spool, open_spool
+from .spool import MOST_SPOOL_BYTES, open_spool
 
 __all__ = ["follow_documents"]
 
@@ -71,7 +73,7 @@ class _ArchiveTask:
         session: TaskSession,
         archive: Archive,
         source: Cluster,
-        spool: Spool,
+        spool: Iterator[Path],
         wakeup: Wakeup,
     ) -> None:
         self._settings = settings
@@ -173,7 +175,8 @@ class _ArchiveTask:
             return
         names = {name: each.range.destination_topic}
         patience_s = self._settings.timing.anyone_patience_s
-        for error in archive_topics(self._archive, self._source, names, patience_s).unreadable.values():
+        _, unreadable = archive_topics(self._archive, self._source, names, patience_s)
+        for error in unreadable.values():
             raise error
         self._described.add(described)
 
@@ -203,7 +206,13 @@ class _ArchiveTask:
                 self._miss(each, IncidentKind.SOURCE_RETENTION, reason, start)
 
     def _miss(self, each: ArchivedPartition, kind: IncidentKind, reason: str, offset: int) -> None:
-        each.miss(kind, reason, offset, may_continue=self._settings.continues_after(kind))
+        """Continue at a later offset, since the source does not have what is before it, or stop."""
+        lost = offset - each.fetch_offset
+        if self._settings.continues_after(kind):
+            each.counters.incidents.append(Incident(kind, reason, lost, continued=True))
+            each.pass_over(offset)
+        else:
+            each.stop(f"{reason}. Continue behind them by {kind.continuing}", kind, lost)
 
     # Batches
 
@@ -256,7 +265,8 @@ class _ArchiveTask:
 
     def _take_silence(self, each: ArchivedPartition, end: int) -> None:
         """React to an answer without a whole batch before the log's end: only a cleaner leaves a gap."""
-        offset, spell, kind = each.fetch_offset, each.meet_silence(), IncidentKind.SOURCE_GAP
+        offset, kind = each.fetch_offset, IncidentKind.SOURCE_GAP
+        spell = each.troubles.meet(offset, Trouble.SILENCE)
         if spell.times < ANSWERS_OF_A_GAP:
             each.wait(f"the source to send offset {offset}, or to return another empty response")
             return
