@@ -121,6 +121,7 @@ def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     broker = world.destination.nodes[0]
 
     def create_again() -> None:
+        world.loses_acknowledged(*range(len(world.partitions)))  # perhaps in a later step
         broker.topics.delete(broker.topics.topic(TOPIC))
         broker.create_topic(TOPIC, len(world.partitions), dict(world.setup.destination_config))
 
