@@ -97,6 +97,18 @@ def test_records_before_a_copy_count_as_missing_only_if_they_are_to_be_mirrored(
     assert re.search(r"\b6 records before .* offset 10\b", refused(adopting))
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_before_a_copy_count_within_a_wrapper_of_an_old_format(
+    adopting: TwoBrokers, history: History, magic: int
+) -> None:
+    """The header of a wrapper has the offset of its last message alone."""
+    messages = [Content(NOW_MS + each, None, b"%d" % each, ()) for each in range(3)]
+    history.messages(messages, magic, Codec.GZIP)
+    varied(history, 4, 4)
+    recut(adopting, history.committed[1:], 3)
+    assert re.search(r"\b1 records before .* offset 1\b", refused(adopting))
+
+
 def test_copy_that_began_later_is_an_incident_with_its_missing_records(
     adopting: TwoBrokers, history: History
 ) -> None:

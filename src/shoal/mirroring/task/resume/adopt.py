@@ -272,13 +272,14 @@ class _Adoption:
         for decision, batch in read_decided(
             source, self._copy.source, start_offset, level, keep_append_time=keep_append_time
         ):
-            if batch.header.base_offset >= end_offset:
-                break
             if self._watch.stop_requested():
                 raise self._ended()
             if not decision.is_drop:
                 records = settings.records_to_mirror(batch, start_offset)
                 count += sum(record.offset < end_offset for record in records)
+            # Not the base offset: a wrapper of magic 0 or 1 has that of its last message.
+            if batch.header.next_offset >= end_offset:
+                break
         return count
 
     def _advice(self, report: PartitionReport) -> str:
