@@ -9,6 +9,7 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
@@ -304,6 +305,16 @@ def test_task_that_dies_before_the_commit_leaves_no_trace(adopting: TwoBrokers, 
     assert not has_pair(adopting)
     assert adopting.destination.log("topic").log_end_offset == 9
     mirrors_exactly(adopting, history)
+
+
+def test_copy_whose_position_comes_in_an_old_generation_is_taken_over_in_the_next(
+    adopting: TwoBrokers, history: History
+) -> None:
+    varied(history, 3, 1, 4)
+    recut(adopting, history.committed, 5)
+    fault = adopting.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.ILLEGAL_GENERATION)
+    mirrors_exactly(adopting, history)
+    assert fault.hits == 1
 
 
 def test_copy_that_grows_while_it_is_compared_is_refused(adopting: TwoBrokers, history: History) -> None:

@@ -280,11 +280,12 @@ class _Alignment:
         )
         # Asked again: to compare the copies before this one may have taken hours.
         for logs in self._ask([copy]).values():
+            adopted: dict[PartitionCopy, MirrorPosition] = {}
             with self._keeping_errors(copy):
-                position = adopt(logs, others, self._watch)
-                for aligned in self._committed({copy: position}).values():
-                    copy.align(aligned)
-                    copy.state.waiting_for = None
+                adopted[copy] = adopt(logs, others, self._watch)
+            for aligned in self._committed(adopted).values():
+                copy.align(aligned)
+                copy.state.waiting_for = None
 
 
 def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) -> bool:
