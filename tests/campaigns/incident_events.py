@@ -309,7 +309,7 @@ def positions_are_deleted_while_followers_lag(world: TaskWorld, dice: random.Ran
     let_followers_lag(world, dice, dice.randint(4, 16))
 
 
-@happens(Family.POSITIONS, stops=["--adopt", "a second try ended the same"])
+@happens(Family.POSITIONS, stops=["--adopt", "a second try ended the same", "twice in a row"])
 def logs_move_while_they_are_compared(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the positions, and a broker does not have an offset any more that it just named."""
     if world.setup.adopts:
