@@ -112,15 +112,22 @@ class OldKafka:
     def change_format(self, topic: str, message_format: MessageFormat) -> None:
         """Make the broker store new records in this format, as an upgrade does.
 
-        The broker receives the change from ZooKeeper after its response; wait for a line in its log.
+        The broker receives the change from ZooKeeper after its response. It logs a line before it applies
+        a change, and applies one after the other: the line of a second one shows that the first holds.
         """
         version = _FORMAT_VERSIONS[message_format]
         heard = re.compile(
             rf"topics/{re.escape(topic)} with config:.*message\.format\.version -> {re.escape(version)}\b"
         )
-        alter_topic(self.bootstrap, topic, {"message.format.version": version})
         log = self._path("broker.log")
-        wait_until(lambda: heard.search(log.read_text()) is not None, f"format {version} of {topic}")
+
+        def change() -> None:
+            before = len(heard.findall(log.read_text()))
+            alter_topic(self.bootstrap, topic, {"message.format.version": version})
+            wait_until(lambda: len(heard.findall(log.read_text())) > before, f"format {version} of {topic}")
+
+        change()
+        change()
 
     def close(self) -> None:
         """Kill both processes and delete everything. You can call it repeatedly."""
