@@ -43,6 +43,10 @@ _PATIENCE = {
 }
 
 
+#: Well within a lease, which nobody renews meanwhile.
+_DIES_WITHIN_S = 5.0
+
+
 class _Mirror:
     """A driver and its tasks."""
 
@@ -62,7 +66,11 @@ class _Mirror:
 
     def kill(self) -> None:
         """Kill a task: its last requests may still arrive."""
-        self._take_a_task().kill()
+        task = self._take_a_task()
+        task.control.close()
+        if not task.running.ends_within(_DIES_WITHIN_S):  # a thread cannot die while it waits for an answer
+            self.let_requests_go()
+        task.kill()
 
     def end(self) -> None:
         """Ask a task to end, as if its executor was to be removed."""
