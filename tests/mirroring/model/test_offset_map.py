@@ -271,6 +271,21 @@ def test_map_of_many_transactions_is_bounded_and_dense_near_the_position() -> No
     assert all(far <= 4 * near + 44 for far, near in pairwise(distances))
 
 
+def test_gap_before_a_change_of_the_level_is_not_counted_if_the_map_is_thinned() -> None:
+    """Readers of the new level may see records in the gap."""
+    found = OffsetMap.begun_at(0, 0, is_whole=True)
+    for source, destination in [(10, 10), (15, 10), (25, 20)]:
+        found = found.reached(source, destination, Stretch.KNOWN)
+    for most in (2, 3, 4):
+        thinned = found.counted_otherwise().with_at_most(most)
+        gaps = [
+            end
+            for begin, end in pairwise(thinned.milestones)
+            if end.source - begin.source != end.destination - begin.destination
+        ]
+        assert {each.stretch for each in gaps} == {Stretch.BROKEN}, most
+
+
 def test_cut_map_forgets_the_milestones_that_a_side_lost() -> None:
     before = OffsetMap((Milestone(0, 0), Milestone(10, 8), Milestone(20, 16)))
 

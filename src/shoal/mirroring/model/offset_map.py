@@ -209,7 +209,7 @@ class OffsetMap:
         """
         milestones = [self.milestones[0]]
         for begin, end in pairwise(self.milestones):
-            needs_count = begin.destination != end.destination and not _is_dense(begin, end)
+            needs_count = not _is_dense(begin, end)
             is_trusted = end.stretch is Stretch.KNOWN
             milestones.append(end._replace(stretch=Stretch.BROKEN) if needs_count and is_trusted else end)
         return replace(self, milestones=tuple(milestones))
