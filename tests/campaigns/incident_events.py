@@ -25,6 +25,7 @@ __all__ = [
     "SILENT_STOPS",
     "copy_is_created_again",
     "copy_loses_its_tail",
+    "create_source_again",
     "create_source_topic",
     "delete_source_topic",
     "others_write_to_the_copy",
@@ -237,6 +238,11 @@ def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None
     """The source topic is deleted, with the offsets of all groups in it, and created again."""
     # Another producer id writes then, and requests of before would be foreign records (architecture.md).
     world.let_late_requests_arrive()
+    create_source_again(world, dice)
+
+
+def create_source_again(world: TaskWorld, dice: random.Random) -> None:
+    """Let an operator create the source topic again, perhaps below a task."""
     world.loses_acknowledged(*range(len(world.partitions)))
     delete_source_topic(world, with_offsets=dice.random() < 0.5)
     create_source_topic(world)

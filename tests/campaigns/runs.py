@@ -20,6 +20,7 @@ from .incident_events import (
     SILENT_STOPS,
     copy_is_created_again,
     copy_loses_its_tail,
+    create_source_again,
     create_source_topic,
     delete_source_topic,
     others_write_to_the_copy,
@@ -184,7 +185,8 @@ def while_the_source_changes(world: TaskWorld, dice: random.Random) -> TaskEnd:
     world.loses_acknowledged(*range(len(world.partitions)))
     # Often before it has fetched what the source loses.
     at_check = dice.choice([dice.randint(0, 4), dice.randint(0, _LATEST_CHECK)])
-    acting = Watched(at_check, lambda: change(world, dice))
+    happen = create_source_again if change is source_topic_is_created_again else change
+    acting = Watched(at_check, lambda: happen(world, dice))
     running = world.start(acting)
     # If its first position is of the new topic, the task waits for the offsets that the former one had.
     if not running.ends_within(_NEW_TOPIC_PATIENCE_S):
