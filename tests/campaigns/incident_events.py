@@ -141,12 +141,12 @@ def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     stops=_AFTER_RETENTION,
 )
 def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> None:
-    """The destination deletes its oldest records, often all."""
+    """The destination deletes its oldest records, often all, also a part of a batch."""
     partition = world.a_partition()
     log = world.copy_log(partition.number)
-    ends = [each.header.next_offset for each in batches_of(log)]
+    start, end = log.log_start_offset, log.log_end_offset
     before = world.copied(partition.number)
-    log.delete_records(dice.choice([log.log_start_offset, *ends, *ends[-1:] * len(ends)]))
+    log.delete_records(dice.choice([dice.randint(start, end), end]))
     are_left = set(map(judge_of(world).seen, world.copied(partition.number)))
     gone = {judge_of(world).seen(each) for each in before} - are_left
     for each in partition.records:

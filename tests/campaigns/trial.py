@@ -113,6 +113,9 @@ def _settle(world: TaskWorld) -> None:
             break
     else:
         _note_unfinished(world, outcome)
+    for control in world.controls:
+        check_places(world, control)
+    world.controls.clear()
     if not world.problems:
         world.readers.check(to_end=True)
     lacks_none = not any(each.may_lack for partition in world.partitions for each in partition.records)

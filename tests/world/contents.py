@@ -57,7 +57,9 @@ def batches_of(log: Log) -> list[RecordBatch]:
 
 def places_in(log: Log) -> list[tuple[int, Content]]:
     """Return all records of a log, each with its offset."""
-    return [place for batch in batches_of(log) for place in content_of_batch(batch.view)]
+    start = log.log_start_offset  # perhaps inside of the first batch
+    there = (place for batch in batches_of(log) for place in content_of_batch(batch.view))
+    return [(offset, content) for offset, content in there if offset >= start]
 
 
 def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
@@ -67,15 +69,16 @@ def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
     compacted.
     """
     records: list[Content] = []
-    expected = log.log_start_offset
+    start = expected = log.log_start_offset
     least_end = log.log_end_offset  # more may arrive during the read
     for batch in batches_of(log):
         verify_crc(batch)
-        assert is_compacted or batch.header.base_offset == expected
+        begin = max(start, batch.header.base_offset)  # records of the first batch may be deleted
+        assert is_compacted or begin == expected
         expected = batch.header.next_offset
         decoded = content_of_batch(batch.view)
         assert len(decoded) == batch.header.records_count
-        records += [content for _, content in decoded]
+        records += [content for offset, content in decoded if offset >= start]
     assert is_compacted or expected >= least_end
     return records
 
