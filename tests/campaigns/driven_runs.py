@@ -43,7 +43,7 @@ _PATIENCE = {
 }
 
 
-#: Well within a lease, which nobody renews meanwhile.
+#: Well within a lease, which is not renewed meanwhile.
 _DIES_WITHIN_S = 5.0
 
 
