@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlConnection, ControlServer
-from shoal.mirroring.driver.places import CopyJob
+from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange

@@ -28,7 +28,7 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 
 from shoal.errors import ShoalError
-from shoal.mirroring.driver.places import END_PATIENCE_S, CopyJob
+from shoal.mirroring.driver.engine import END_PATIENCE_S, CopyJob
 from shoal.mirroring.model.acls import prefixes_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions
@@ -54,7 +54,7 @@ class SparkEngine:
     """
     Starts a Spark session, or uses the one that this process has, and runs a mirror's tasks on it.
 
-    Implements :class:`shoal.mirroring.driver.places.Engine`.
+    Implements :class:`shoal.mirroring.driver.engine.Engine`.
 
     """
 

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlConnection, ControlServer
-from shoal.mirroring.driver.places import CopyJob
+from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.driver.run import MirrorRun
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.starts import Starts

@@ -4,8 +4,6 @@ The work of a mirror's tasks: each partition with its place to begin, its end, l
 A thread asks both clusters at the start, when the schedule has news, and now and then, since leaders move and
 partitions become busy. It passes the result to the control server, which assigns it to tasks. A leader that
 does not answer at once delays no other partition: its partition is left out, and asked for again.
-
-An :class:`Engine` runs the tasks; :mod:`shoal.spark.engine` implements it.
 """
 
 from __future__ import annotations
@@ -13,29 +11,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.metadata import leader_in
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted, tasks_worth_having, window_ends
-from ..control import ControlServer
 from ..model.acls import Acl, by_prefix, grant_command, prefixes_of
-from ..model.first_start import FirstStart
-from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..model.ranges import OPEN_END, CopyRange
 from ..model.reports import left_out_report
 from ..model.text import once_each
-from ..prepare.changes import Prepared, PreparedTopic
+from ..prepare.changes import PreparedTopic
 from ..prepare.descriptions import NOT_ALLOWED
 from .schedule import Running
 from .starts import Starts
 
-__all__ = ["END_PATIENCE_S", "CopyJob", "Engine", "Places"]
+__all__ = ["Places"]
 
 #: The time for which the plan of a mirror with an end waits for brokers that do not respond.
 _PATIENCE_S = 60.0
@@ -217,63 +210,3 @@ class Places:
         source = leader_in(self._source.known, each.source)
         destination = leader_in(self._destination.known, each.destination)
         return (-1, -1) if source is None or destination is None else (source, destination)
-
-
-#: The time for tasks to end, and for their last commits, from the request to stop on.
-END_PATIENCE_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class CopyJob:
-    """
-    The work that an engine's tasks share.
-
-    Attributes:
-        prepared: The topics that the destination is ready for.
-        control: The server that every task connects to.
-        places: The partitions that tasks copy, and the number of tasks that is of use.
-        first_start: The group's first start, which tasks store with each position.
-
-    """
-
-    options: MirrorOptions
-    prepared: Prepared
-    control: ControlServer
-    places: Places
-    first_start: FirstStart
-
-
-class Engine(Protocol):
-    """Starts tasks for one mirror. The mirror calls these methods in their order, one at a time."""
-
-    @property
-    def listening_host(self) -> str:
-        """The address that the control server has to listen on, so that tasks reach it."""
-
-    def start(self, directory: Path) -> Path:
-        """
-        Start the engine's processes, which takes seconds; return the engine's log file. In any thread.
-
-        Args:
-            directory: The mirror's checkpoint, for the log and other files.
-
-        Raises:
-            ConfigError: The engine would not be safe: two attempts of a task could write at a time, or its
-                connections would reveal the credentials of the clusters.
-            ShoalError: The engine cannot be started.
-
-        """
-
-    def run(self, job: CopyJob, stop: threading.Event) -> None:
-        """
-        Run tasks until everything is copied (``job.places.is_done``), or until ``stop`` is set.
-
-        An engine that loses its processes, and not the mirror's place in its group, may start tasks again.
-
-        Raises:
-            ShoalError: The tasks failed, or the engine did.
-
-        """
-
-    def stop(self) -> None:
-        """End the processes that :meth:`start` started, or a start that is under way in another thread."""

@@ -4,7 +4,7 @@ One run of a mirror, from its signals to its summary: the part that all mirrors 
 A mirror composes a run with its own rules: which topics it prepares, how its driver is a member of the
 consumer group, and which partitions follow from that. ``shoal mirror`` is :class:`.topic_mirror.TopicMirror`,
 ``shoal mirror-maker`` is :class:`shoal.mirrormaker.run.MirrorMaker`. The tasks run on an
-:class:`~.places.Engine`. In the order of a run:
+:class:`~.engine.Engine`. In the order of a run:
 
 1. :meth:`MirrorRun.run` handles signals, shows the metrics and the page, and calls the mirror. Meanwhile a
    thread reports the progress, answers a stop, and looks after the tasks (:mod:`.looking`).
@@ -46,9 +46,10 @@ from ..monitoring.page import About, MirrorPage
 from ..monitoring.processes import LocalProcesses
 from ..monitoring.shown import show
 from ..prepare.changes import Prepared
+from .engine import END_PATIENCE_S, CopyJob, Engine
 from .group_lock import MirrorIdentity
 from .looking import LOOK_INTERVAL_S, ClusterWatch, Looking, TaskWatch
-from .places import END_PATIENCE_S, CopyJob, Engine, Places
+from .places import Places
 from .schedule import PartitionSchedule, Running
 from .signals import Signals
 from .starts import Beginnings, Starts
