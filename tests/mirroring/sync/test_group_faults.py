@@ -82,7 +82,7 @@ def test_round_of_a_group_that_the_principal_may_not_describe_names_the_remedy(g
     destination = groups.two.destination
     lists_no_groups(destination)
     for api in (ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT):
-        destination.faults.add(api, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        destination.faults.add(api, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
     row = row_of(groups.round())
     assert (row.action, "Grant READ" in row.detail) == (Action.REFUSED, True)
 
@@ -128,6 +128,24 @@ def test_repeated_round_finds_the_commit_whose_answer_was_lost(groups: Groups) -
     )
     row = row_of(groups.settled_round())
     assert (row.action, row.may_pass, commits.hits) == (Action.WRITTEN, False, 1)
+
+
+def test_round_that_read_before_a_later_one_does_not_move_its_offset_back(groups: Groups) -> None:
+    """The round of a mirror and ``shoal groups --apply`` write the same offsets; one may have older ones."""
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    slow = groups.sync()
+    later: set[int | None] = set()
+
+    def overtake(row: GroupOffset) -> None:
+        groups.commit("source", "g", 14)
+        later.add(row_of(groups.round()).translated)
+
+    report = slow.round(groups.topics, apply=True, prove=overtake)
+    committed = groups.committed("destination", "g")
+    assert committed is not None
+    assert ({committed.offset}, report.may_pass) == (later, True)
+    assert row_of(slow.round(groups.topics, apply=True)).action is Action.UNCHANGED
 
 
 @pytest.mark.parametrize("refusal", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])

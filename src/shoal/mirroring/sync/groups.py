@@ -3,8 +3,9 @@ One round: read the groups of one cluster, translate their offsets, and commit t
 
 The offsets that are translated are read before the mirror's positions, and the other cluster's offsets last:
 an offset that a consumer commits meanwhile is at worst one that the next round sees. Those of a group that
-needs a commit are read again just before. A round sends each commit once. The next one sees whether a commit
-without an answer was done.
+needs a commit are read again just before. If they have changed, another committer is at work, perhaps a round
+that began later and has read later offsets: this one leaves the group to the next. A round sends each
+commit once. The next one sees whether a commit without an answer was done.
 
 An exact translation stays exact as long as no incident moves offsets. So a round decides about a group that
 needs nothing only if its offsets, its state or the beginning of a log have changed.
@@ -50,6 +51,8 @@ OnGroups: TypeAlias = Callable[[str, int, int], object]
 Prove: TypeAlias = Callable[[GroupOffset], OffsetProof | None]
 
 _PROVED_WRONG = "not committed: --prove found another record there. Compare the copy by shoal verify"
+
+_OVERTAKEN = "another committer has changed the group's offsets meanwhile. The next round decides again"
 
 #: The groups whose offsets at the other cluster are read again together, before their commits.
 _READ_AGAIN = 16
@@ -175,7 +178,7 @@ class GroupSync:
                 reports[name] = _proved(report, prove)
         if apply:
             waiting = [each for each in news if _waits_for_commit(reports[each.here.name])]
-            reports |= self._commit(waiting, reports, prove, on_progress)
+            reports |= self._commit(waiting, reports, on_progress)
         self._settled = {
             each.here.name: (each, report)
             for each in groups
@@ -190,7 +193,6 @@ class GroupSync:
         self,
         groups: Sequence[_Group],
         decided: Mapping[str, GroupReport],
-        prove: Prove | None,
         on_progress: OnGroups,
     ) -> Iterator[tuple[str, GroupReport]]:
         """Commit the translations of groups, and yield their names and reports."""
@@ -201,7 +203,7 @@ class GroupSync:
             for number, (before, group) in enumerate(zip(some, again, strict=True), start):
                 on_progress("committing", number, len(groups))
                 name = group.here.name
-                report = decided[name] if group == before else _proved(self._decide(group), prove)
+                report = decided[name] if group == before else _left_to_next_round(self._decide(group))
                 rows = commit_translations(self._written, name, report.offsets)
                 yield name, replace(report, offsets=tuple(rows))
 
@@ -340,6 +342,15 @@ def _waits_for_commit(report: GroupReport) -> bool:
     return any(each.mark for each in report.offsets)
 
 
+def _left_to_next_round(report: GroupReport) -> GroupReport:
+    """Return a group without commits: another committer may know later offsets than this round has read."""
+    rows = [
+        replace(row, action=Action.REFUSED, detail=_OVERTAKEN, mark=None, may_pass=True) if row.mark else row
+        for row in report.offsets
+    ]
+    return replace(report, offsets=tuple(rows))
+
+
 def _is_settled(report: GroupReport) -> bool:
     """Whether nothing is to be done about a group until something changes."""
     return not report.problem and all(
@@ -369,10 +380,8 @@ def _is_unauthorized(answer: Answer | None) -> bool:
     return isinstance(answer, BrokerError) and answer.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _proved(report: GroupReport, prove: Prove | None) -> GroupReport:
-    """Return a group with the proofs of its offsets, if they are asked for."""
-    if prove is None:
-        return report
+def _proved(report: GroupReport, prove: Prove) -> GroupReport:
+    """Return a group with the proofs of its offsets."""
     return replace(report, offsets=tuple(_proved_row(each, prove) for each in report.offsets))
 
 
