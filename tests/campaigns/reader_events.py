@@ -64,6 +64,18 @@ def mirror_follows_the_groups(world: TaskWorld, dice: random.Random) -> None:
     world.readers.follow()
 
 
+@happens(Family.MOVES, weight=4)
+def round_of_the_mirror_is_overtaken(world: TaskWorld, dice: random.Random) -> None:
+    """Consumers read on and move by the command, after a round has read the groups and before it commits."""
+
+    def overtake() -> None:
+        consumers_read(world, dice)
+        for each in world.readers.groups:
+            each.move(apply=True)
+
+    world.readers.follow(overtake)
+
+
 @happens(Family.GROUPS, weight=2)
 def mirror_is_killed_at_a_commit(world: TaskWorld, dice: random.Random) -> None:
     """The mirror dies before or behind its commit of a translated offset."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -248,12 +248,23 @@ class Readers:
         self._connections = ExitStack()
         self._sync: GroupSync | None = None
 
-    def follow(self) -> None:
-        """Run a round of the mirror; if it fails, the next one has to try again."""
+    def follow(self, meanwhile: Callable[[], object] | None = None) -> None:
+        """
+        Run a round of the mirror; if it fails, the next one has to try again.
+
+        Args:
+            meanwhile: Called at each translation of the round, before it commits any.
+
+        """
+
+        def happen(_: GroupOffset) -> None:
+            if meanwhile is not None:
+                meanwhile()
+
         with suppress(ShoalError):
             if self._sync is None:
                 self._sync = _rounds_of(self._world, "reader-.*", Direction.FORWARD, self._connections)
-            self._sync.round({TOPIC: TOPIC}, apply=True)
+            self._sync.round({TOPIC: TOPIC}, apply=True, prove=happen if meanwhile else None)
 
     def die_at_commit(self, *, before: bool) -> None:
         """Kill the mirror just before the first commit of a round, or just behind it."""
