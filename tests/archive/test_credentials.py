@@ -1,3 +1,5 @@
+"""Credentials of an object store, which no text shows."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""The directory of an archive: its description, its topics, and its objects."""
+
 from __future__ import annotations
 
 from contextlib import closing

@@ -1,3 +1,5 @@
+"""The file of an archive with the offsets of groups."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Names in an archive: topics, partitions, and topic ids."""
+
 from __future__ import annotations
 
 import uuid

@@ -1,3 +1,5 @@
+"""Options of mirrors from and to an archive, and the topics that they prepare."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""An archive is read back: all batches, and none of a damaged object."""
+
 from __future__ import annotations
 
 from contextlib import closing

@@ -1,3 +1,5 @@
+"""The manifest of a run that archives."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Segments of an archive: log, index and description, and the order of their publication."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""The store of an archive: URLs, and a directory of the local file system."""
+
 from __future__ import annotations
 
 import errno

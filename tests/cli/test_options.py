@@ -1,3 +1,5 @@
+"""Options of the command line: their defaults, and properties files."""
+
 import argparse
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""What a mirror prints: incidents, lines of progress, waits, the summary, and JSON."""
+
 import io
 import json
 import re

@@ -1,3 +1,5 @@
+"""The line on a terminal that shows how far a verb is."""
+
 from __future__ import annotations
 
 import io

@@ -1,3 +1,5 @@
+"""The options of a mirror: texts and values, the rules of copies, the group's default name."""
+
 import math
 import pickle
 import re

@@ -1,3 +1,5 @@
+"""The topics of a mirror: selection by names and expressions, and renaming."""
+
 import pickle
 
 import pytest

@@ -1,3 +1,5 @@
+"""Configurations of a topic and its copy: differences that matter, and those of a new copy."""
+
 import re
 
 import pytest

@@ -1,3 +1,5 @@
+"""A task that archives: segments, restarts, a store that fails, and a source that loses records."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
