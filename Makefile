@@ -111,6 +111,7 @@ bench: $(VENV)/for-test native kafka-tools
 check: lint
 	$(BIN)/python -m scripts.language $(if $(CI),--all,$(filter --all,$(ARGS)))
 	$(BIN)/python -m scripts.private_names
+	$(BIN)/python -m scripts.rig_starts
 
 lint: $(VENV)/for-test-core
 	$(BIN)/ruff check .

@@ -34,6 +34,7 @@ __all__ = [
     "Shoal",
     "is_python_worker",
     "run_shoal",
+    "run_until_closed",
     "serve_broker",
     "serve_gateway",
     "shoal_command",
@@ -65,6 +66,7 @@ def run_shoal(
     state: Path | None = None,
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    program: Sequence[str | Path] = (sys.executable, *SHOAL),
     timeout_s: float = 240,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``shoal`` to its end; it is killed if it does not end in time.
@@ -73,9 +75,10 @@ def run_shoal(
         state: State directory; None for the user's own.
         environment: Variables added to this process's own.
         directory: Working directory; None for this process's own.
+        program: The command line before the arguments, of another installation.
     """
     return subprocess.run(
-        shoal_command(*arguments),
+        [*program, *arguments],
         env={**os.environ, **(state_in(state) if state else {}), **(environment or {})},
         cwd=directory,
         stdin=subprocess.DEVNULL,
@@ -84,6 +87,18 @@ def run_shoal(
         timeout=timeout_s,
         check=False,
     )
+
+
+def run_until_closed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``shoal`` to its end, and close its stdout behind the first line; the result has only stderr."""
+    command, pipe = shoal_command(*arguments), subprocess.PIPE  # only a pipe can be closed
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+    return subprocess.CompletedProcess(command, process.returncode, stderr=errors)
 
 
 def serve_broker() -> AbstractContextManager[Shoal]:

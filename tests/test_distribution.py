@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bench.start import TOPIC, loaded_brokers
+from rig.shoal import SHOAL, run_shoal
 from shoal.cli import VERBS
 from tests.native_path import needs_native
 
@@ -201,8 +202,8 @@ def test_installation_without_spark_is_small(distribution: Distributions, tmp_pa
     size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert size < MOST_BYTES_WITHOUT_SPARK
     for verb in ("verify", "inspect", "groups", "cutover", "gateway", "control"):
-        done = subprocess.run([python, "-m", "shoal", verb, "--help"], capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
+        done = run_shoal(verb, "--help", program=(python, *SHOAL))
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.integration
@@ -242,7 +243,7 @@ INSTALLERS = {
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("installer", INSTALLERS)
 def test_installed_wheel_mirrors_on_a_machine_with_python_alone(
-    distribution: Distributions, installer: str, tmp_path: Path
+    distribution: Distributions, installer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools, python = tmp_path / "tools", tmp_path / "path" / "python3"
     subprocess.run([sys.executable, "-m", "venv", tools], check=True)
@@ -250,23 +251,23 @@ def test_installed_wheel_mirrors_on_a_machine_with_python_alone(
     python.parent.mkdir()
     for name in ("python3", "python"):
         python.with_name(name).symlink_to(Path(sys.executable).resolve())
-    dropped = ("JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME")
+    for name in ("JAVA_HOME", "PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
     environment = {
-        **{name: value for name, value in os.environ.items() if name not in dropped},
         "PATH": str(python.parent),
         "XDG_STATE_HOME": str(tmp_path / "state"),
         **{name: str(tmp_path / name) for name in ("PIP_CACHE_DIR", "UV_CACHE_DIR", "PIPX_MAN_DIR")},
         **dict.fromkeys(("PIPX_HOME", "UV_TOOL_DIR"), str(tmp_path / "installation")),
         **dict.fromkeys(("PIPX_BIN_DIR", "UV_TOOL_BIN_DIR"), str(tmp_path / "bin")),
     }
-
-    def run(*command: str | Path) -> None:
-        subprocess.run(command, env=environment, timeout=1800, check=True)
-
     # With the Java of the extra.
     package = f"{distribution.wheel}[spark,java]"
-    run(tools / "bin" / installer, *INSTALLERS[installer], python, package)
+    install = [tools / "bin" / installer, *INSTALLERS[installer], python, package]
+    subprocess.run(install, env={**os.environ, **environment}, timeout=1800, check=True)
+    installed = (tmp_path / "bin" / "shoal",)
     with loaded_brokers() as (source, destination):
         clusters = ("--from", source.bootstrap, "--to", destination.bootstrap)
         for way in ("--dry-run", "--once"):
-            run(tmp_path / "bin" / "shoal", "mirror", "--topics", TOPIC, *clusters, way)
+            mirror = ("mirror", "--topics", TOPIC, *clusters, way)
+            done = run_shoal(*mirror, program=installed, environment=environment, timeout_s=1800)
+            assert done.returncode == 0, done.stderr

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from rig.shoal import serve_gateway
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
 from shoal_broker import Broker
@@ -24,28 +22,8 @@ PATIENCE_S = 120
 @contextmanager
 def gateway(upstream: Broker) -> Iterator[tuple[str, str]]:
     """Run a gateway; yield its bootstrap address and the URL of its metrics."""
-    command = [
-        sys.executable,
-        "-m",
-        "shoal",
-        "gateway",
-        "--upstream",
-        upstream.bootstrap,
-        "--listen",
-        "127.0.0.1:0",
-        "--metrics",
-        "127.0.0.1:0",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        url = re.search(r"metrics at (\S+)", process.stderr.readline())
-        assert url
-        yield process.stdout.readline().removeprefix("listening on ").strip(), url[1]
-    finally:
-        process.kill()
-        process.communicate(timeout=PATIENCE_S)
+    with serve_gateway(upstream.bootstrap, "--metrics", "127.0.0.1:0") as process:
+        yield process.address, process.wait_for_line(r"metrics at (\S+)")[1]
 
 
 def conversions(url: str, direction: str) -> dict[str, float]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from rig.shoal import SHOAL, Shoal
 from shoal.archive.directory import Archive
 from shoal.cli import main
 from shoal.client.cluster import Cluster
@@ -124,19 +123,16 @@ def test_dry_run_reports_partitions_to_copy_and_topics_to_create(sides: Sides) -
 def test_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, java: Path, tmp_path: Path) -> None:
     sides.destination.create_topic("orders")
     sides.load(sides.destination, "orders", 1)
-    run = subprocess.run(
-        [
-            *(sys.executable, "-X", "importtime", "-m", "shoal", "mirror", "--dry-run", "--topics", ".*"),
-            *("--from", sides.source.bootstrap, "--to", sides.destination.bootstrap),
-            *("--checkpoint", str(tmp_path / "checkpoint"), "--report", str(tmp_path / "report.html")),
-        ],
-        env={"XDG_STATE_HOME": str(tmp_path), "JAVA_HOME": str(java)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert run.returncode == 0, run.stderr
+    with Shoal(
+        *("mirror", "--dry-run", "--topics", ".*"),
+        *("--from", sides.source.bootstrap, "--to", sides.destination.bootstrap),
+        *("--checkpoint", str(tmp_path / "checkpoint"), "--report", str(tmp_path / "report.html")),
+        program=("-X", "importtime", *SHOAL),
+        state=tmp_path,
+        environment={"JAVA_HOME": str(java)},
+    ) as run:
+        run.wait()
+    assert run.exit_code == 0, run.stderr
     assert "1 partitions added" in run.stdout
     assert "pyspark" not in run.stderr
     assert list(tmp_path.iterdir()) == []

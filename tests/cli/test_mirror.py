@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from rig.shoal import Shoal, run_shoal, shoal_command
+from rig.shoal import Shoal, run_shoal, run_until_closed
 from shoal.mirroring.model.progress import Phase
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
@@ -99,14 +98,8 @@ def test_signal_ends_a_running_mirror_with_0(
 
 
 def test_mirror_with_closed_stdout_exits_with_1(brokers: tuple[Broker, Broker], command: list[str]) -> None:
-    pipe = subprocess.PIPE  # only a pipe can be closed
-    with subprocess.Popen(shoal_command(*command), stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout
-        assert process.stderr
-        process.stdout.readline()
-        process.stdout.close()
-        err = process.stderr.read()
-    assert (process.returncode, complaints(err)) == (1, "")
+    run = run_until_closed(*command)
+    assert (run.returncode, complaints(run.stderr)) == (1, "")
 
 
 def test_unusable_state_directory_is_exit_code_2(command: list[str], texts: Texts) -> None:

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rig.shoal import Shoal, run_shoal, shoal_command
+from rig.shoal import Shoal, run_shoal
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
@@ -105,22 +104,21 @@ class Move:
     mirror: GroupMember
 
     def cut(
-        self, *more: str, on_line: Callable[[str], None] = lambda _: None, drift: str = "acls"
-    ) -> tuple[int, str, str]:
-        """Run the cut-over; return its exit code, its output, and its last sentence."""
-        two = self.two
-        between = [*two.between, "--topics", "orders"]
-        given = ["--groups", ".*", "--allow", drift, "--timeout", "4"]
-        command = shoal_command("cutover", *between, *given, *more)
-        written = ["--certificate", str(self.file)]
-        pipe = subprocess.PIPE
-        with subprocess.Popen([*command, *written], stdout=pipe, stderr=pipe, text=True) as process:
-            assert process.stderr is not None
-            assert process.stdout is not None
-            last = ""
-            for last in process.stderr:
-                on_line(last)
-            return process.wait(), process.stdout.read(), last
+        self, *more: str, at: str = "", then: Callable[[], object] = lambda: None, drift: str = "acls"
+    ) -> tuple[int | None, str, str]:
+        """Run the cut-over; return its exit code, its output, and its last sentence.
+
+        Args:
+            at: A regular expression; `then` is called once a line has it.
+        """
+        between = (*self.two.between, "--topics", "orders", "--certificate", str(self.file))
+        given = ("--groups", ".*", "--allow", drift, "--timeout", "4")
+        with Shoal("cutover", *between, *given, *more) as process:
+            if at:
+                process.wait_for_line(at)
+                then()
+            process.wait()
+        return process.exit_code, process.stdout, process.stderr.splitlines()[-1]
 
 
 @contextmanager
@@ -156,12 +154,11 @@ def test_cutover_after_a_late_write_names_the_producers_as_the_remedy(move: Move
     """An offset further at the destination holds up the gate of the groups, and then a producer writes."""
     commit(move.two.source, "app", 7, "orders")
 
-    def write(line: str) -> None:
-        if "gate 5 of 6" in line and "waits until" in line:
-            commit(move.two.destination, "app", 9, "orders")
-            move.history.plain(1)
+    def write() -> None:
+        commit(move.two.destination, "app", 9, "orders")
+        move.history.plain(1)
 
-    code, _, sentence = move.cut(on_line=write)
+    code, _, sentence = move.cut(at="gate 5 of 6.*waits until", then=write)
     assert (code, "gate 'groups' failed" in sentence or "gate 'certificate' failed" in sentence) == (1, True)
     assert re.search(r"orders-0.*source.*9.*10", sentence)
     assert re.search(r"producers.*source", sentence)
@@ -169,11 +166,7 @@ def test_cutover_after_a_late_write_names_the_producers_as_the_remedy(move: Move
 
 
 def test_cutover_whose_certificate_appears_meanwhile_asks_for_a_new_file(move: Move) -> None:
-    def create(line: str) -> None:
-        if "gate 3 of 6" in line:
-            move.file.write_text("another run's")
-
-    code, _, sentence = move.cut(on_line=create)
+    code, _, sentence = move.cut(at="gate 3 of 6", then=lambda: move.file.write_text("another run's"))
     assert (code, "gate 'certificate' failed" in sentence) == (1, True)
     assert "File exists" in sentence
     assert "--certificate" in sentence
@@ -191,11 +184,10 @@ def test_gate_shows_the_offset_that_is_further_at_the_destination(move: Move) ->
 def test_cutover_waits_for_a_destination_that_starts_again_in_its_verification(move: Move) -> None:
     faults = move.two.destination.faults
 
-    def restart(line: str) -> None:
-        if "gate 4 of 6" in line and "waits until" in line:
-            faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.LEADER_NOT_AVAILABLE, times=6)
+    def restart() -> None:
+        faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.LEADER_NOT_AVAILABLE, times=6)
 
-    code, _, sentence = move.cut("--timeout", "60", on_line=restart)
+    code, _, sentence = move.cut("--timeout", "60", at="gate 4 of 6.*waits until", then=restart)
     assert code == 0, sentence
 
 
@@ -247,11 +239,7 @@ def test_gate_quiet_of_a_log_that_grows_between_requests_names_no_transaction(mo
     for api in (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH):
         answers(broker, api, grow, math.inf)
 
-    def begin(line: str) -> None:
-        if "gate 3 of 6" in line and "waits until" in line:
-            is_quiet.set()
-
-    code, output, sentence = move.cut("--timeout", "2", on_line=begin)
+    code, output, sentence = move.cut("--timeout", "2", at="gate 3 of 6.*waits until", then=is_quiet.set)
     assert (code, "gate 'quiet'" in sentence) == (1, True)
     assert re.search(r"source.*0", sentence)
     assert "transaction is open" not in sentence + output

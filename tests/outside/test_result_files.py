@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rig.shoal import shoal_command
+from rig.shoal import Shoal
 from shoal.cli import main
 from shoal_broker import Broker
 from tests.integration.shared_spark import shoal
@@ -87,24 +86,15 @@ def test_directory_may_be_a_link(brokers: tuple[str, str], planted: Planted, tmp
 
 
 @pytest.mark.parametrize("file", ["/dev/stdout", "/proc/self/fd/1", "..", "/"])
-def test_name_of_no_file_is_refused_before_the_work(
-    brokers: tuple[str, str], tmp_path: Path, file: str
-) -> None:
+def test_name_of_no_file_is_refused_before_the_work(brokers: tuple[str, str], file: str) -> None:
     before = Path("/dev/stdout").readlink()
     command = ["inspect", "--from", brokers[0], "--topics", "orders", "--report", file]
-    with (tmp_path / "out").open("wb") as out:  # stdout is a file, which the name leads to
-        done = subprocess.run(
-            shoal_command(*command),
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    assert done.returncode == 2, done.stderr
-    assert f"--report {file}: " in done.stderr
+    with Shoal(*command) as run:  # its stdout is a file, which the name leads to
+        run.wait()
+    assert run.exit_code == 2, run.stderr
+    assert f"--report {file}: " in run.stderr
     assert Path("/dev/stdout").readlink() == before
-    assert (tmp_path / "out").read_bytes() == b""
+    assert run.stdout == ""
 
 
 @pytest.mark.integration
