@@ -3,7 +3,8 @@ Mutants of shoal and of its broker against their tests: ``python -m tests.mutant
 
 Each mutant is a copy of the packages with one change to a comparison, `and`, `or`, `not`, `+` or `-`. The
 program draws mutants by a seed. A failing test kills a mutant. If all tests pass that execute its line, or no
-test does, the mutant survived, and the table lists it first. The exit code is 0 whatever survived.
+test does, the mutant survived, and the table lists it first. The exit code is 1 if the share of killed
+mutants is below --least.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import secrets
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from .areas import AREAS, CAMPAIGNS, modules_of
-from .report import line_of, share_of, table_of, write_json
+from .report import Share, line_of, table_of, write_json
 from .run import Runs
 from .survey import Survey, survey
 from .trial import Mutant, Result, draw, try_mutant
@@ -47,6 +49,13 @@ def _arguments() -> argparse.Namespace:
         "--most", type=int, metavar="TESTS", help="the quickest so many tests judge a mutant (default: all)"
     )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
+    parser.add_argument(
+        "--least",
+        type=float,
+        default=0.0,
+        metavar="PERCENT",
+        help="least share of killed mutants (default: 0)",
+    )
     parser.add_argument("--minutes", type=float, help="begin no mutant after this time")
     parser.add_argument(
         "--survey", type=Path, metavar="FILE", help="keep the unmutated run in FILE, and use it again"
@@ -108,8 +117,9 @@ def main() -> int:
         print(line_of(result), flush=True)
         if args.json:
             write_json(args.json, results, seed=seed, areas=args.of, tests=tests, executed=executed)
-    print(f"\n{table_of(results)}\n\n{share_of(results)}")
-    return 0
+    share = Share(Counter(each.verdict for each in results), args.least)
+    print(f"\n{table_of(results)}\n\n{share.sentence}")
+    return share.exit_code
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class Site(NamedTuple):
         line: The line of its expression, from 1.
         before: The expression as it is.
         after: The expression mutated.
+        within: The function that has it, with its class: an equal expression elsewhere is another place.
 
     """
 
@@ -49,6 +50,7 @@ class Site(NamedTuple):
     line: int
     before: str
     after: str
+    within: str
 
 
 def sites(source: str) -> list[Site]:
@@ -69,11 +71,25 @@ class _Flipper(ast.NodeTransformer):
     def __init__(self, wanted: int | None) -> None:
         self.found: list[Site] = []
         self._wanted = wanted
+        self._within: list[str] = []
 
     def _offer(self, node: _Node, flipped: ast.expr | ast.stmt) -> ast.expr | ast.stmt:
         number = len(self.found)
-        self.found.append(Site(number, node.lineno, ast.unparse(node), ast.unparse(flipped)))
+        within = ".".join(self._within)
+        self.found.append(Site(number, node.lineno, ast.unparse(node), ast.unparse(flipped), within))
         return flipped if number == self._wanted else node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._visit_named(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._visit_named(node)
+
+    def _visit_named(self, node: ast.ClassDef | ast.FunctionDef) -> ast.AST:
+        self._within.append(node.name)
+        self.generic_visit(node)
+        self._within.pop()
+        return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         return node

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .trial import Result, Verdict
 
-__all__ = ["line_of", "share_of", "table_of", "write_json"]
+__all__ = ["Share", "line_of", "table_of", "write_json"]
 
 
 def line_of(result: Result) -> str:
@@ -28,16 +30,47 @@ def table_of(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def share_of(results: Sequence[Result]) -> str:
-    """Return how many mutants were killed, of those that are not equivalent."""
-    killed = sum(each.verdict.is_killed for each in results)
-    by_time = sum(each.verdict is Verdict.TIMED_OUT for each in results)
-    not_run = sum(each.verdict is Verdict.NOT_RUN for each in results)
-    equivalent = sum(each.verdict is Verdict.EQUIVALENT for each in results)
-    return (
-        f"{killed} of {len(results) - equivalent} killed, {by_time} of them by time; {not_run} in lines that "
-        f"no test runs; {equivalent} more are equivalent"
-    )
+@dataclass(frozen=True)
+class Share:
+    """
+    The share of mutants that tests killed, of those that are not equivalent.
+
+    Attributes:
+        counts: The number of mutants of each verdict.
+        least: The least share that passes, in percent.
+
+    """
+
+    counts: Counter[Verdict]
+    least: float
+
+    @property
+    def judged(self) -> int:
+        """How many mutants tests could have killed."""
+        return self.counts.total() - self.counts[Verdict.EQUIVALENT]
+
+    @property
+    def percent(self) -> float:
+        """The share; 0 if there is no mutant to kill, which shows nothing."""
+        return 100 * (self.judged - self._survived) / max(1, self.judged)
+
+    @property
+    def _survived(self) -> int:
+        return sum(count for verdict, count in self.counts.items() if verdict.has_survived)
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.percent < self.least else 0
+
+    @property
+    def sentence(self) -> str:
+        counts = self.counts
+        return (
+            f"{self.percent:.1f} % of {self.judged} mutants were killed, {counts[Verdict.TIMED_OUT]} of them "
+            f"by time, and at least {self.least:g} % are required: {self._survived} survived, "
+            f"{counts[Verdict.NOT_RUN]} of them in lines that no test runs. "
+            f"{counts[Verdict.EQUIVALENT]} more are equivalent"
+        )
 
 
 def write_json(file: Path, results: Sequence[Result], **settings: Any) -> None:

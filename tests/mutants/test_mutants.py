@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.areas import AREAS, ROOT, module_named, modules_of, name_of
-from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.mutations import mutate, sites
+from tests.mutants.equivalent import EQUIVALENT, reason_for
+from tests.mutants.mutations import Site, mutate, sites
+from tests.mutants.report import Share
 from tests.mutants.run import Runs
 from tests.mutants.survey import Survey, survey
 from tests.mutants.trial import Verdict, draw, try_mutant
@@ -42,10 +45,39 @@ def test_each_place_is_mutated_alone(before: str, after: list[str]) -> None:
     assert [mutate(before, site.number) for site in sites(before)] == after
 
 
-def test_equivalent_mutants_exist() -> None:
-    for module, before, after in EQUIVALENT:
+def test_equivalent_mutants_are_each_in_one_line() -> None:
+    for each in EQUIVALENT:
+        module, within = each.within.split("::")
         found = sites(module_named(module).read_text(encoding="utf-8"))
-        assert (before, after) in [(site.before, site.after) for site in found], module
+        lines = {
+            site.line for site in found if (site.within, site.before, site.after) == (within, *each[1:3])
+        }
+        assert len(lines) == 1, each
+
+
+def test_equal_expression_in_another_function_is_not_equivalent() -> None:
+    module, within = EQUIVALENT[0].within.split("::")
+    site = Site(0, 1, EQUIVALENT[0].before, EQUIVALENT[0].after, within)
+    assert reason_for(module, site) == EQUIVALENT[0].reason
+    assert reason_for(module, site._replace(within="another")) is None
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "least", "exit_code"),
+    [
+        ({"killed": 4, "timed out": 2, "survived": 1, "not run": 2, "equivalent": 1}, 66, 0),
+        ({"killed": 4, "timed out": 2, "survived": 1, "not run": 2, "equivalent": 1}, 67, 1),
+        ({"killed": 3, "equivalent": 5}, 100, 0),
+        ({"survived": 3}, 0, 0),
+        ({}, 0, 0),
+        ({"equivalent": 2}, 1, 1),
+    ],
+)
+def test_share_below_the_least_is_exit_code_1(verdicts: dict[str, int], least: int, exit_code: int) -> None:
+    share = Share(Counter({Verdict(name): count for name, count in verdicts.items()}), least)
+    assert share.exit_code == exit_code
+    assert re.search(rf"{share.percent:.1f} % of {share.judged}\b.*\b{least} %", share.sentence)
+    assert f" {verdicts.get('survived', 0) + verdicts.get('not run', 0)} survived" in share.sentence
 
 
 def test_tests_of_each_area_exist() -> None:

@@ -37,12 +37,17 @@ class Verdict(Enum):
     NOT_RUN = "not run"
     """No test executes its line: the mutant survived, and the tests lack an event."""
     EQUIVALENT = "equivalent"
-    """It is in the list of `equivalent`: no test was run."""
+    """It is listed in ``equivalent.toml``: no test was run."""
 
     @property
     def is_killed(self) -> bool:
         """Whether a test told the mutant from the source."""
         return self in (Verdict.KILLED, Verdict.TIMED_OUT)
+
+    @property
+    def has_survived(self) -> bool:
+        """Whether no test told it from the source, though one could."""
+        return self in (Verdict.SURVIVED, Verdict.NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def draw(
         (name_of(module), site) for module in modules for site in sites(module.read_text(encoding="utf-8"))
     ]
     executed = sum(bool(survey.tests_of(name, site.line)) for name, site in everything)
-    everything.sort(key=lambda each: sha256(f"{seed} {each[0]} {each[1][2:]}".encode()).digest())
+    everything.sort(key=lambda each: sha256(f"{seed} {each[0]} {each[1][2:4]}".encode()).digest())
     drawn = [
         Mutant(name, site, tuple(survey.tests_of(name, site.line)[:most_tests]))
         for name, site in everything[:count]
