@@ -107,6 +107,8 @@ def class_archive() -> Path:
 def tool_command(tool: str, *jvm: str) -> list[str]:
     """Return the command of one of Kafka's own tools, without its arguments.
 
+    Its stdout has the tool's output alone: warnings of the JVM, as of its class archive, go to stderr.
+
     Args:
         tool: Its class, as ``org.apache.kafka.tools.TopicCommand``.
         jvm: Further options of the JVM.
@@ -115,7 +117,8 @@ def tool_command(tool: str, *jvm: str) -> list[str]:
         MissingKafka: No Java, no Maven, or the download failed.
     """
     quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-XX:SharedArchiveFile={class_archive()}")
-    return [str(java()), *quick, *jvm, "-cp", class_path(), tool]
+    warnings = ("-Xlog:disable", "-Xlog:all=warning:stderr")
+    return [str(java()), *warnings, *quick, *jvm, "-cp", class_path(), tool]
 
 
 def mirror_maker_2_class_path() -> str:
