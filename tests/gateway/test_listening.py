@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from rig.authority import Authority
+from rig.shoal import serve_gateway
 from shoal.errors import ConfigError
 from shoal.gateway import Gateway, GatewaySettings, TlsFiles
 from shoal.gateway.converting import CORES
@@ -76,32 +77,31 @@ def test_silent_connection_makes_room_for_a_client(cluster: BrokerCluster, conne
         assert connect(behind.address()).receive_frame() is None
 
 
-def test_gateway_starts_no_thread_without_a_slot(cluster: BrokerCluster, connect: Connect) -> None:
-    most, seen = 10, [0]
-    of_others = gateway_threads()  # those that serve other tests of this process end at any time
-    is_over = threading.Event()
+def test_gateway_holds_a_socket_and_a_thread_for_each_slot(cluster: BrokerCluster, connect: Connect) -> None:
+    """Under 500 connects, in a process of its own: those of this process are the clients'."""
+    most, is_over = 10, threading.Event()
+    with serve_gateway(cluster.bootstrap, "--max-connections", str(most)) as gateway:
+        process = psutil.Process(gateway.process_id)
+        sockets, threads = process.num_fds(), process.num_threads()
+        seen = [(sockets, threads)]
 
-    def count() -> int:
-        return len(gateway_threads() - of_others)
+        def look() -> None:
+            while not is_over.wait(0.0005):
+                seen.append((process.num_fds(), process.num_threads()))
 
-    def look() -> None:
-        while not is_over.wait(0.0005):
-            seen.append(count())
-
-    with gateway_before(cluster, most_connections=most) as behind:
-        listeners = count()
         looking = threading.Thread(target=look)
         looking.start()
-        for _ in range(500):
-            connect(behind.address())
-        wait_until(lambda: count() == listeners + most, "the last ones are served")
-        is_over.set()
-        looking.join()
-    assert max(seen) == listeners + most
-
-
-def gateway_threads() -> set[threading.Thread]:
-    return {each for each in threading.enumerate() if each.name.startswith("shoal-gateway")}
+        try:
+            for _ in range(500):
+                connect(gateway.address)
+            full = (sockets + most, threads + most)
+            wait_until(lambda: seen[-1] == full, "the last ones are served")
+        finally:
+            is_over.set()
+            looking.join()
+    # One more at a time is accepted, and refused if it gets no slot, before it has a thread.
+    assert max(of_sockets for of_sockets, _ in seen) <= sockets + most + 1
+    assert max(of_threads for _, of_threads in seen) == threads + most
 
 
 # Addresses
