@@ -13,12 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
-__all__ = ["adopting_orphans", "cpu_seconds_of", "peak_rss_of", "spawn", "tail"]
+__all__ = ["adopting_orphans", "cpu_seconds_of", "forget_peak_rss_of", "peak_rss_of", "spawn", "tail"]
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -102,6 +102,12 @@ def peak_rss_of(process_id: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def forget_peak_rss_of(process_id: int) -> None:
+    """Let the peak of `peak_rss_of` begin at what the process has now; Linux only, as that is."""
+    with suppress(FileNotFoundError):
+        Path(f"/proc/{process_id}/clear_refs").write_text("5")
 
 
 def cpu_seconds_of(process: subprocess.Popen[bytes]) -> float:

@@ -21,8 +21,8 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import logging
+import os
 import random
-import resource
 import sys
 import tempfile
 import threading
@@ -35,6 +35,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
+from rig.process import forget_peak_rss_of, peak_rss_of
 from rig.shoal import Shoal
 from rig.wait import TimedOut, wait_until
 from shoal import exit_codes
@@ -143,15 +144,14 @@ def _drawn(seed: int, number: int, victims: Sequence[str]) -> _Trial:
 def lie_to_all(seed: int, lies: int, victims: Sequence[str], *, first: int = 0) -> Iterator[Result]:
     """Run trials up to this many lies; yield the result so far, and end at a broken promise."""
     result = Result("cluster")
-    # If the process has run other tests, it may have needed more before.
-    most_bytes = max(MOST_BYTES, _peak_bytes())
+    forget_peak_rss_of(os.getpid())  # if the process has run other tests, it may have needed more before
     number = first
     with _Complaints() as complaints, _hurried():
         while result.counts["lies"] < lies and not result.problems:
             trial = _drawn(seed, number, victims)
             _run(trial, result)
-            result.see("MB", _peak_bytes() / 1e6)
-            if _peak_bytes() > most_bytes:
+            result.see("MB", peak_rss_of(os.getpid()) / 1e6)
+            if peak_rss_of(os.getpid()) > MOST_BYTES:
                 result.problems.append("it needed too much memory")
             result.problems += complaints.since_last()
             result.problems = [f"{trial}: {each}" for each in result.problems]
@@ -187,10 +187,6 @@ def _run(trial: _Trial, result: Result) -> None:
         return
     names = sorted(each.name for each in threading.enumerate())
     result.problems.append(f"threads and descriptors {_held()}, {before} before: {names}")
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _held() -> tuple[int, int]:

@@ -24,17 +24,13 @@ ALLOWED_BYTES = 64 * MIB
 
 #: Prints the growth of resident memory during the copy.
 TASK = """
-import sys
-from pathlib import Path
+import os, sys
+from rig.process import forget_peak_rss_of, peak_rss_of
 from tests.world.task import run_copy_task
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.copy_options import CopySettings
-
-def memory(line):
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.partition(line + ":")[2].split()[0])
 
 source, destination, buffer_bytes, *ends = sys.argv[1:]
 settings = CopySettings(
@@ -45,10 +41,10 @@ settings = CopySettings(
     fetch_buffer_bytes=int(buffer_bytes),
 )
 ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
-Path("/proc/self/clear_refs").write_text("5")
-before = memory("VmRSS")
+forget_peak_rss_of(os.getpid())
+before = peak_rss_of(os.getpid())
 assert run_copy_task(ranges, settings).complete
-print(memory("VmHWM") - before)
+print(peak_rss_of(os.getpid()) - before)
 """
 
 
