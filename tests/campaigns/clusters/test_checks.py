@@ -54,6 +54,9 @@ def is_right(copy: Copy) -> bool:
         (replace(HALF, reached=4, has_stopped=True), True),
         (replace(HALF, copy=records(1, 2, 1), at_least_once=True), True),
         (replace(HALF, copy=records(1), at_least_once=True), False),
+        (replace(HALF, copy=records(1, 2, 1), position=position(2, 3), at_least_once=True), True),
+        (replace(HALF, copy=records(1, 2, 1), position=position(2, 4), at_least_once=True), False),
+        (replace(HALF, copy=records(1, 1, 2), position=position(2, 1), at_least_once=True), False),
     ],
 )
 def test_copy_is_right_if_it_begins_as_the_source_and_has_all_promised(copy: Copy, is_kept: bool) -> None:
