@@ -49,7 +49,11 @@ from tests.world.task import run_copy_task
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(1800)
 
-PATIENCE_S = 300
+#: The limits of each of Bob's steps: to prepare topics, and to join his group.
+STEP_S = 10.0
+#: Two of his looks, since one may have begun before the brokers knew a change. Besides both steps, each of a
+#: task, a translation, configurations and ACLs may wait for a response: 30 s by default.
+PATIENCE_S = 2 * (2 * STEP_S + 4 * 30.0)
 TOPIC, GROUP = "followed", "billing"
 RECORDS = 100
 THE_CLUSTER = "cluster", "kafka-cluster"
@@ -218,11 +222,11 @@ def _retention_ms(change: int) -> str:
 def _complaints_of_copying(
     options: MirrorOptions, group: str, left: Cluster, right: Cluster
 ) -> Sequence[str]:
-    warnings = prepare(options, left, right, patience_s=10.0).warnings
+    warnings = prepare(options, left, right, patience_s=STEP_S).warnings
     partitions = partitions_of(left, [TOPIC])
     ends = end_offsets(left, partitions, options.source.isolation_level)
     with GroupLock(options.source, group, "test", lambda *_: None) as lock:
-        lock.acquire(partitions, 10.0)
+        lock.acquire(partitions, STEP_S)
     ranges = [CopyRange(TOPIC, each.partition, TOPIC, 0, ends[each]) for each in partitions]
     settings = CopySettings(options.source, options.destination, group, options.rules())
     return [*warnings, *map(str, run_copy_task(ranges, settings).stopped)]

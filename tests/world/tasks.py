@@ -48,8 +48,12 @@ _REQUEST_TIMEOUT_MS = 5_000
 #: A look at a gap takes a request timeout, and a range with an end waits for as many.
 _SHORT_TIMEOUT_MS = 300
 
-#: The longest time of a task, with all its faults: ten times what a busy machine has shown.
-_TASK_S = 200.0
+#: The longest time of a task: the limits of its waits for a refused batch, a gap, and its last commit.
+_TASK_S = (
+    QUICK.unexplained_patience_s
+    + QUICK.gap_patience_timeouts * _REQUEST_TIMEOUT_MS / 1000
+    + QUICK.last_commit_patience_s
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class Copy:
     def _misplaced(self) -> Iterator[str]:
         """Compare the position with the places of the records: it is never ahead of the destination's log.
 
-        If records may be there again, so that more are before the position, it still has all that it promises.
+        If records may be there again, more of them may be before the position.
         """
         if self.position is None:
             return
