@@ -8,9 +8,29 @@ must not wait so long gives other times to what it makes, and patches no module.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_TIMING", "Timing"]
+__all__ = ["DEFAULT_TIMING", "SYSTEM_CLOCK", "Clock", "Timing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """
+    The clocks of a machine, which a test can have in its hand.
+
+    Attributes:
+        monotonic: Returns the seconds since some moment.
+        wall: Returns the seconds since 1970; it may be wrong.
+
+    """
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+
+SYSTEM_CLOCK = Clock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +39,15 @@ class Timing:
     How long threads wait, and for what. Seconds, unless a name ends otherwise.
 
     Attributes:
+        clock: The clock that measures the age of records and the pauses between refusals.
         anyone_patience_s: The limit for one broker to connect and to answer, as long as another could answer
             instead.
         longest_left_out_s: A broker serves partitions with data by turns. One that is left out for so long
             comes first in a full fetch.
         busy_for_s: A partition that had records so lately probably has more soon, and has a larger share of
             a response.
+        store_answers_s: A store that answers a short question so late is taken for one that does not answer.
+            To load HDFS's client, and to list tens of thousands of objects, takes seconds.
         places_look_s: The time between two looks at the leaders of partitions and at their work, for balance.
         sound_s: The least run time of Spark's jobs that are started again. An error of the configuration ends
             them sooner.
@@ -123,10 +146,13 @@ class Timing:
 
     """
 
+    clock: Clock = SYSTEM_CLOCK
     # Connections
     anyone_patience_s: float = 1.0
     longest_left_out_s: float = 5.0
     busy_for_s: float = 10.0
+    # An archive
+    store_answers_s: float = 60.0
     # Spark's jobs
     places_look_s: float = 60.0
     sound_s: float = 60.0

@@ -11,6 +11,7 @@ import pytest
 from shoal.archive.credentials import StoreCredentials
 from shoal.archive.store import open_store
 from shoal.errors import ConfigError, Disconnected
+from shoal.timing import Timing
 from tests.archive.archives import add, new_archive, objects_of, plain
 
 
@@ -48,13 +49,13 @@ def test_store_that_does_not_answer_may_be_tried_again() -> None:
         open_store(url)
 
 
-def test_store_that_takes_a_connection_and_sends_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.archive.store.ANSWERS_WITHIN_S", 0.5)
+def test_store_that_takes_a_connection_and_sends_nothing_is_named() -> None:
+    keys, timing = StoreCredentials((("account_key", "a2V5"),)), Timing(store_answers_s=0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         there = f"127.0.0.1:{silent.getsockname()[1]}"
         url = f"abfss://c@a.dfs.core.windows.net/x?blob_storage_authority={there}&enable_tls=false"
         with pytest.raises(Disconnected, match=r"abfss://c@a.*no answer"):
-            open_store(f"{url}&dfs_storage_authority={there}", StoreCredentials((("account_key", "a2V5"),)))
+            open_store(f"{url}&dfs_storage_authority={there}", keys, timing)
 
 
 def test_messages_have_no_parameters_of_the_url(bucket: str) -> None:

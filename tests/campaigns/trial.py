@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from shoal.client import send
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.task.sender import wall_clock_ms
 from shoal.native import NATIVE, Native
 from tests.world.copies import check_copies, check_places
 from tests.world.quiet import check_in_quiet
@@ -84,8 +81,7 @@ class _Counted:
 def _run_step(world: TaskWorld, step: Step[TaskWorld, TaskEnd], seed: str) -> None:
     for each in world.partitions:
         each.grow()
-    with _clock_that_is_wrong(world):
-        outcome, ends = step.play(world, seed)
+    outcome, ends = step.play(world, seed)
     check_copies(world, outcome, ends)
     world.readers.check(to_end=False)
     for control in world.controls:
@@ -137,14 +133,3 @@ def _note_unfinished(world: TaskWorld, outcome: Outcome) -> None:
         for number, reason in outcome.stopped.items()
         if number not in world.blocked
     ]
-
-
-@contextmanager
-def _clock_that_is_wrong(world: TaskWorld) -> Iterator[None]:
-    """Let the wall clock of a task be wrong, by as much as the world has it."""
-
-    def wrong_clock_ms() -> float:
-        return wall_clock_ms() + 1000 * world.clock_is_wrong_by_s
-
-    with patch("shoal.mirroring.task.sender.wall_clock_ms", wrong_clock_ms):
-        yield

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 
 import pytest
 from rich.console import Console
 
 from shoal.cli.working import Done, Working, amounts
+from shoal.timing import Clock
 
 
 class Screen(io.StringIO):
@@ -49,16 +49,14 @@ def test_working_on_a_terminal_shows_text_share_and_rate() -> None:
     assert "3/16 partitions, 66.2 MB" in screen.getvalue()
 
 
-def test_rate_counts_from_the_begin_of_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_rate_counts_from_the_begin_of_the_reading() -> None:
+    now = 0.0
     screen = Screen("MB/s")
-    with Working(
-        "begins", console=Console(file=screen, force_terminal=True, width=120), quiet_s=0
-    ) as working:
-        now[0] = 60.0
+    console = Console(file=screen, force_terminal=True, width=120)
+    with Working("begins", console=console, quiet_s=0, clock=Clock(lambda: now)) as working:
+        now = 60.0
         working.show(Done("3/16 partitions", 0, 0.0))
-        now[0] = 62.0
+        now = 62.0
         working.show(Done("3/16 partitions", 66_200_000, 0.25))
         assert screen.has_shown.wait(10)
     assert "33.1 MB/s, 0:06 left" in screen.getvalue()

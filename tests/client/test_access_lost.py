@@ -18,7 +18,7 @@ from shoal.client.security import PasswordLogin, Security
 from shoal.errors import AccessRefused, Disconnected, ShoalError
 from shoal.mirroring.driver.group_lock import GroupLock
 from shoal.net.address import Address
-from shoal.timing import Timing
+from shoal.timing import Clock, Timing
 from shoal_broker import Broker
 from tests.world.clusters import config_of
 from tests.world.faults import second_node
@@ -34,6 +34,8 @@ class LoginService:
         self.accepts = True
         self.attempts = 0
         self.reason, self.refuses_password = "the login of 'mirror' failed", True
+        self.monotonic, self.wall = time.monotonic, time.time
+        self.refused = RefusedLogins(Clock(lambda: self.monotonic(), lambda: self.wall()))
 
     def connect(self, address: Address, *, security: Security, **options: object) -> Connection:
         self.attempts += 1
@@ -46,7 +48,7 @@ class LoginService:
 def logins(monkeypatch: pytest.MonkeyPatch) -> LoginService:
     service = LoginService()
     monkeypatch.setattr(cluster_module, "Connection", service.connect)
-    monkeypatch.setattr(cluster_module, "logins", RefusedLogins())
+    monkeypatch.setattr(cluster_module, "logins", service.refused)
     return service
 
 
@@ -82,7 +84,7 @@ def test_refused_login_is_retried_with_doubling_pauses(
 ) -> None:
     """However many connections want to log in: many refusals lock an account."""
     now = time.monotonic()
-    monkeypatch.setattr("shoal.client.refused_logins.time.monotonic", lambda: now)
+    logins.monotonic = lambda: now
     monkeypatch.setattr("shoal.client.backoff.random.uniform", lambda least, most: most)
     config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
     assert is_let_in(config)
@@ -106,12 +108,10 @@ def test_refused_login_is_retried_with_doubling_pauses(
     assert "refused once since" in str(refusal(config))
 
 
-def test_error_stays_the_same_until_the_next_attempt(
-    broker: Broker, logins: LoginService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_stays_the_same_until_the_next_attempt(broker: Broker, logins: LoginService) -> None:
     """Another one would be printed as news."""
     now = time.time()
-    monkeypatch.setattr("shoal.client.refused_logins.time.time", lambda: now)
+    logins.wall = lambda: now
     config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
     assert is_let_in(config)
     logins.accepts = False

@@ -18,6 +18,7 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.shown import exposition, metrics_routes
 from shoal.net.address import Address
+from shoal.timing import Clock
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, JVM, SECOND, WORKER, busy_metrics, report, samples
 from tests.world.clusters import TwoBrokers
@@ -129,12 +130,9 @@ def test_label_with_any_characters_is_escaped() -> None:
     assert value(metrics, "shoal_records_total", odd) == 4
 
 
-def test_changes_and_growing_lag_are_served_at_the_next_scrape(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_changes_and_growing_lag_are_served_at_the_next_scrape() -> None:
     now = 1_800_000_000.0
-    monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.time", lambda: now)
-    metrics = Metrics()
+    metrics = Metrics(clock=Clock(wall=lambda: now))
 
     def lines(name: str) -> list[str]:
         return [

@@ -19,6 +19,7 @@ from shoal.errors import BrokerError, Disconnected, Stopped
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.timing import Clock
 from shoal_broker import Broker
 from shoal_broker.storage.log import Log
 from tests.world.batches import Content
@@ -186,7 +187,8 @@ class TaskWorld:
             brokers = brokers.read_uncommitted()
         if setup.lists_names:  # only the metadata show that a topic of this name is another one
             brokers = brokers.with_timing(recreated_after_s=0.0)
-        return brokers.with_settings(
+        wrong = Clock(wall=lambda: time.time() + self.clock_is_wrong_by_s)
+        return brokers.with_timing(clock=wrong).with_settings(
             delivery=setup.delivery,
             keep_append_time=setup.keeps_append_time,
             adopt=setup.adopts,

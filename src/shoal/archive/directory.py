@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ..errors import ConfigError, ShoalError
 from ..json_values import to_json
+from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
 from .credentials import StoreCredentials
 from .description import DamagedObject, NoArchive, encode, listed, newest_time, read_archive_id, read_json
@@ -103,7 +104,11 @@ class Archive:
 
     @classmethod
     def open(
-        cls, url: str, credentials: StoreCredentials | None = None, expected_id: str | None = None
+        cls,
+        url: str,
+        credentials: StoreCredentials | None = None,
+        expected_id: str | None = None,
+        timing: Timing = DEFAULT_TIMING,
     ) -> Archive:
         """
         Open an archive.
@@ -112,6 +117,7 @@ class Archive:
             url: The URL or path of its directory.
             credentials: Those of an object store; None for the environment's, or a role's.
             expected_id: The id of the archive; None for any.
+            timing: How long a store may take for an answer.
 
         Raises:
             NoArchive: The directory is none.
@@ -119,7 +125,7 @@ class Archive:
             ShoalError: The store does not answer, or refuses.
 
         """
-        store = open_store(url, credentials)
+        store = open_store(url, credentials, timing)
         found = read_archive_id(store)
         if expected_id not in (None, found):
             raise ConfigError(
@@ -129,7 +135,9 @@ class Archive:
         return cls(store, found)
 
     @classmethod
-    def create(cls, url: str, credentials: StoreCredentials | None = None) -> Archive:
+    def create(
+        cls, url: str, credentials: StoreCredentials | None = None, timing: Timing = DEFAULT_TIMING
+    ) -> Archive:
         """
         Open an archive, or make one of a directory that is empty or does not exist.
 
@@ -138,7 +146,7 @@ class Archive:
             ShoalError: The store does not answer, or refuses.
 
         """
-        store = open_store(url, credentials)
+        store = open_store(url, credentials, timing)
         with contextlib.suppress(NoArchive):
             return cls(store, read_archive_id(store))
         if others := [each.name for each in store.names("")]:

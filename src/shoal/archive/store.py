@@ -27,11 +27,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError, StorageFailed
 from ..in_thread import in_thread
+from ..timing import DEFAULT_TIMING, Timing
 from .credentials import StoreCredentials
 from .urls import LOCAL_SCHEME, check_url, shown_url
 
 __all__ = [
-    "ANSWERS_WITHIN_S",
     "FileRange",
     "Listed",
     "Store",
@@ -51,10 +51,6 @@ _REFUSED = re.compile(
 _ELSEWHERE = re.compile(r"HTTP status 301\b|ExceptionName: (PermanentRedirect|AuthorizationHeaderMalformed)")
 _NO_HADOOP = re.compile(r"Unable to load lib(jvm|hdfs)")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re.IGNORECASE)
-
-#: A store that answers a short question so late is taken for one that does not answer. To load HDFS's client,
-#: and to list tens of thousands of objects, takes seconds.
-ANSWERS_WITHIN_S = 60.0
 
 _COPY_BYTES = 8 * 1024 * 1024
 
@@ -148,13 +144,16 @@ class Store(Protocol):
         """Write a file that does not exist: bytes, or a local file, which nothing changes afterwards."""
 
 
-def open_store(url: str, credentials: StoreCredentials | None = None) -> Store:
+def open_store(
+    url: str, credentials: StoreCredentials | None = None, timing: Timing = DEFAULT_TIMING
+) -> Store:
     """
     Return a directory's store.
 
     Args:
         url: The URL or path of the directory.
         credentials: Those of an object store; None for the environment's, or a role's.
+        timing: How long an object store may take for an answer.
 
     Raises:
         ConfigError: As :func:`check_url`; or pyarrow is missing, or there is no such bucket.
@@ -166,7 +165,7 @@ def open_store(url: str, credentials: StoreCredentials | None = None) -> Store:
     parts = urlsplit(url)
     if parts.scheme.lower() == LOCAL_SCHEME:
         return _LocalStore(Path(unquote(parts.path)).absolute(), shown_url(url))
-    return _remote(url, credentials)
+    return _remote(url, credentials, timing.store_answers_s)
 
 
 class _LocalFile:
@@ -302,7 +301,7 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _remote(url: str, credentials: StoreCredentials | None) -> Store:
+def _remote(url: str, credentials: StoreCredentials | None, answers_within_s: float) -> Store:
     try:
         from pyarrow.fs import FileType
     except ImportError:
@@ -321,7 +320,7 @@ def _remote(url: str, credentials: StoreCredentials | None) -> Store:
             )
         return system, root.rstrip("/")
 
-    return _RemoteStore(*_answer(shown, reach), shown)
+    return _RemoteStore(*_answer(shown, reach, answers_within_s), shown, answers_within_s)
 
 
 def _file_system(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
@@ -346,7 +345,7 @@ def _file_system(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
     return AzureFileSystem(account, **given, **options), f"{parts.username}{path}"
 
 
-def _answer(where: str, question: Callable[[], T]) -> T:
+def _answer(where: str, question: Callable[[], T], within_s: float) -> T:
     """
     Return a store's answer to a short question.
 
@@ -354,9 +353,9 @@ def _answer(where: str, question: Callable[[], T]) -> T:
     signals from Python. So a thread asks.
     """
     asked = in_thread("shoal-store", question)
-    wait([asked], ANSWERS_WITHIN_S)
+    wait([asked], within_s)
     if not asked.done():
-        raise Disconnected(where, f"no answer in {ANSWERS_WITHIN_S:g} s")
+        raise Disconnected(where, f"no answer in {within_s:g} s")
     with _remote_errors(where):
         return asked.result()
 
@@ -419,8 +418,9 @@ class _RemoteFile:
 class _RemoteStore:
     is_local = False
 
-    def __init__(self, system: Any, root: str, url: str) -> None:
+    def __init__(self, system: Any, root: str, url: str, answers_within_s: float) -> None:
         self._system = system
+        self._answers_within_s = answers_within_s
         self._root = root
         self.url = url
         #: Whether a stream shows a file before it is whole.
@@ -438,12 +438,15 @@ class _RemoteStore:
         selector = FileSelector(self._path(path), allow_not_found=True)
         return [
             Listed(each.base_name, each.type == FileType.Directory, each.size or 0)
-            for each in _answer(f"{self.url}/{path}", lambda: self._system.get_file_info(selector))
+            for each in self._answer(f"{self.url}/{path}", lambda: self._system.get_file_info(selector))
         ]
 
     def open(self, path: str) -> StoredFile:
         where = f"{self.url}/{path}"
-        return _answer(where, lambda: _RemoteFile(self._system.open_input_file(self._path(path)), where))
+        return self._answer(where, lambda: _RemoteFile(self._system.open_input_file(self._path(path)), where))
+
+    def _answer(self, where: str, question: Callable[[], T]) -> T:
+        return _answer(where, question, self._answers_within_s)
 
     def write(self, path: str, data: bytes | Path) -> None:
         final = self._path(path)

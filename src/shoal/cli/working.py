@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
@@ -22,6 +21,7 @@ from rich.text import Text
 
 from ..mirroring.model.progress import clock
 from ..printable import printable
+from ..timing import SYSTEM_CLOCK, Clock
 
 __all__ = ["Done", "StatusLine", "Working", "amounts"]
 
@@ -94,7 +94,13 @@ class Working:
     """Shows how far a command is; use it as a context manager around the work."""
 
     def __init__(
-        self, begins: str, *, as_json: bool = False, console: Console | None = None, quiet_s: float = _QUIET_S
+        self,
+        begins: str,
+        *,
+        as_json: bool = False,
+        console: Console | None = None,
+        quiet_s: float = _QUIET_S,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """
         Prepare the line.
@@ -104,10 +110,12 @@ class Working:
             as_json: Whether a program reads the result: then there is no line.
             console: The terminal; stderr by default.
             quiet_s: The time before the line appears.
+            clock: The clock of rates.
 
         """
         self._done = Done(begins)
-        self._began_at = time.monotonic()
+        self._now = clock.monotonic
+        self._began_at = self._now()
         console = console or Console(file=sys.stderr)
         self._live = Live(StatusLine(self._look), console=console, transient=True)
         self._timer = threading.Timer(quiet_s, self._live.start)
@@ -117,11 +125,11 @@ class Working:
     def show(self, done: Done) -> None:
         """Show how far the work is from now on; its rate is that since it began to read."""
         if done.size is not None and self._done.size is None:
-            self._began_at = time.monotonic()
+            self._began_at = self._now()
         self._done = done
 
     def __enter__(self) -> Self:
-        self._began_at = time.monotonic()
+        self._began_at = self._now()
         if self._is_shown:
             self._timer.start()
         return self
@@ -134,4 +142,4 @@ class Working:
 
     def _look(self, room: int) -> tuple[str, float | None]:
         done = self._done
-        return printable(amounts(done, time.monotonic() - self._began_at))[:room], done.share
+        return printable(amounts(done, self._now() - self._began_at))[:room], done.share

@@ -235,8 +235,8 @@ class ClientConfig:
         assert self.directory is not None, "it is an archive"
         credentials = self.security.store if self.security else None
         if creates:
-            return Archive.create(self.directory, credentials)
-        return Archive.open(self.directory, credentials, self.archive_id)
+            return Archive.create(self.directory, credentials, self.timing)
+        return Archive.open(self.directory, credentials, self.archive_id, self.timing)
 
     @property
     def has_acls(self) -> bool:

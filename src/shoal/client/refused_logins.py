@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from ..errors import AccessRefused, Disconnected
 from ..net.address import Address
+from ..timing import SYSTEM_CLOCK, Clock
 from .backoff import Backoff
 from .security import Security
 
@@ -36,6 +37,7 @@ _LONGEST_PAUSE_MS = 30_000
 class _RefusedLogin:
     """A login that is refused at one broker."""
 
+    clock: Clock
     since: str
     reason: str
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS))
@@ -45,9 +47,9 @@ class _RefusedLogin:
     def pause(self, reason: str) -> None:
         self.reason = reason
         delay_s = self.backoff.next_delay_s()
-        self.try_again_at = time.monotonic() + delay_s
+        self.try_again_at = self.clock.monotonic() + delay_s
         # Computed once: a text that changes would be printed again at each check.
-        self.next_attempt = _clock(delay_s)
+        self.next_attempt = _time_of_day(self.clock, delay_s)
 
     def __str__(self) -> str:
         times = f"{self.backoff.failures} times" if self.backoff.failures > 1 else "once"
@@ -68,7 +70,8 @@ class _Login(NamedTuple):
 class RefusedLogins:
     """The logins of one process, for all its threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._accepted: set[_Login] = set()
         self._refused: dict[_Login, _RefusedLogin] = {}
@@ -109,16 +112,17 @@ class RefusedLogins:
             refused = self._refused.get(login)
             if refused is None:
                 return
-            if time.monotonic() < refused.try_again_at:
+            if self._clock.monotonic() < refused.try_again_at:
                 raise Disconnected(where, str(refused))
             # Other threads wait for the outcome of this attempt.
-            refused.try_again_at = time.monotonic() + _FIRST_PAUSE_MS / 1000
+            refused.try_again_at = self._clock.monotonic() + _FIRST_PAUSE_MS / 1000
 
     def _explain(self, login: _Login, where: str, error: AccessRefused) -> AccessRefused | Disconnected:
         with self._lock:
             if not self._has_worked(login, error.is_login):
                 return AccessRefused(where, error.reason, error.is_login)
-            refused = self._refused.setdefault(login, _RefusedLogin(_clock(), error.reason))
+            new = _RefusedLogin(self._clock, _time_of_day(self._clock), error.reason)
+            refused = self._refused.setdefault(login, new)
             refused.pause(error.reason)
             return Disconnected(where, str(refused))
 
@@ -128,8 +132,8 @@ class RefusedLogins:
         return at_any_broker and any(login == each._replace(address=login.address) for each in self._accepted)
 
 
-def _clock(in_s: float = 0.0) -> str:
-    return time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + in_s))
+def _time_of_day(clock: Clock, in_s: float = 0.0) -> str:
+    return time.strftime("%H:%M:%S UTC", time.gmtime(clock.wall() + in_s))
 
 
 #: The logins of this process.

@@ -13,6 +13,7 @@ from shoal.mirroring.model.partition import PartitionStatus
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident
 from shoal.mirroring.model.reports import left_out_report
 from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.timing import Clock
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, WORKER, report
 
@@ -61,42 +62,45 @@ def test_waiting_ends_with_a_report_and_stopped_remains() -> None:
     assert re.search(r"topic-0.*stopped.*5", str(stopped))
 
 
-class Clock:
-    """The registry's time."""
+class Hand:
+    """The registry's time, in the test's hand."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now = 1_800_000_000.0
-        monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.time", lambda: self.now)
+
+    def metrics(self) -> Metrics:
+        """Return a registry whose clocks are this one."""
+        return Metrics(clock=Clock(lambda: self.now, lambda: self.now))
 
     def ms_ago(self, milliseconds: int) -> int:
         return int(self.now * 1000) - milliseconds
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock() -> Hand:
+    return Hand()
 
 
-def lag_s(metrics: Metrics, clock: Clock, partition: TopicPartition = FIRST) -> float | None:
+def lag_s(metrics: Metrics, clock: Hand, partition: TopicPartition = FIRST) -> float | None:
     lag: float | None = metrics.partitions()[partition].lag_s
     assert lag == metrics.progress().lag_s  # of one partition the largest is its own
     return lag
 
 
-def test_lag_in_time_is_unknown_until_position_and_end_are(clock: Clock) -> None:
-    metrics = Metrics()
+def test_lag_in_time_is_unknown_until_position_and_end_are(clock: Hand) -> None:
+    metrics = clock.metrics()
     assert metrics.progress().lag_s is None
     metrics.apply(report(source_offset=None))
     assert lag_s(metrics, clock) is None
-    metrics = Metrics()
+    metrics = clock.metrics()
     metrics.apply(report(end_offset=None))
     assert lag_s(metrics, clock) is None
     metrics.apply(report())
     assert lag_s(metrics, clock) == 0.0
 
 
-def test_lag_in_time_is_the_age_of_the_newest_mirrored_record(clock: Clock) -> None:
-    metrics = Metrics()
+def test_lag_in_time_is_the_age_of_the_newest_mirrored_record(clock: Hand) -> None:
+    metrics = clock.metrics()
     metrics.apply(report(newest_ms=clock.ms_ago(7_500)))
     assert lag_s(metrics, clock) == pytest.approx(7.5)
     clock.now += 2
@@ -105,8 +109,8 @@ def test_lag_in_time_is_the_age_of_the_newest_mirrored_record(clock: Clock) -> N
     assert lag_s(metrics, clock) == 0.0
 
 
-def test_lag_in_time_after_a_pause_begins_with_its_end(clock: Clock) -> None:
-    metrics = Metrics()
+def test_lag_in_time_after_a_pause_begins_with_its_end(clock: Hand) -> None:
+    metrics = clock.metrics()
     metrics.apply(report(source_offset=10, newest_ms=clock.ms_ago(10)))
     clock.now += 3_600
     metrics.apply(report(source_offset=10, end_offset=11))
@@ -118,16 +122,16 @@ def test_lag_in_time_after_a_pause_begins_with_its_end(clock: Clock) -> None:
     assert lag_s(metrics, clock) == pytest.approx(0.5)
 
 
-def test_lag_in_time_without_copied_records_counts_from_the_known_end(clock: Clock) -> None:
-    metrics = Metrics()
+def test_lag_in_time_without_copied_records_counts_from_the_known_end(clock: Hand) -> None:
+    metrics = clock.metrics()
     metrics.expect({FIRST: 0}, {FIRST: 10})
     clock.now += 40
     metrics.apply(report(source_offset=0, waiting_for="a leader"))
     assert lag_s(metrics, clock) == pytest.approx(40.0)
 
 
-def test_timestamp_from_the_future_does_not_count_for_the_lag(clock: Clock) -> None:
-    metrics = Metrics()
+def test_timestamp_from_the_future_does_not_count_for_the_lag(clock: Hand) -> None:
+    metrics = clock.metrics()
     metrics.apply(report(newest_ms=clock.ms_ago(5_000)))
     metrics.apply(report(source_offset=6, newest_ms=clock.ms_ago(-3_600_000)))
     assert lag_s(metrics, clock) == pytest.approx(5.0)
@@ -195,15 +199,15 @@ def test_end_older_than_the_position_is_no_lag() -> None:
     assert metrics.progress().lag_records == 0
 
 
-def test_remaining_time_excludes_stopped_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_time_excludes_stopped_partitions() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=0, end_offset=1_000_000, stopped=[0, "because"]))
     metrics.apply(report(SECOND, source_offset=10, end_offset=10, records=1000))
     assert metrics.progress().remaining_s == 0.0
 
 
-def test_open_transaction_is_shown_with_its_records_and_begin(clock: Clock) -> None:
-    metrics = Metrics()
+def test_open_transaction_is_shown_with_its_records_and_begin(clock: Hand) -> None:
+    metrics = clock.metrics()
     metrics.apply(report(source_offset=10, held_back=0))
     assert (metrics.progress().held_back, metrics.progress().held_back_records) == ({}, 0)
     began = clock.now
@@ -253,8 +257,8 @@ def test_partition_stopped_again_is_not_retried() -> None:
     assert metrics.progress().stopped == {"topic-0": "too large"}
 
 
-def test_commit_time_is_that_of_its_first_report(clock: Clock) -> None:
-    metrics = Metrics()
+def test_commit_time_is_that_of_its_first_report(clock: Hand) -> None:
+    metrics = clock.metrics()
     metrics.apply(report())
     assert metrics.partitions()[FIRST].committed_at is None
     metrics.apply(report(committed_offset=5))
@@ -348,8 +352,8 @@ def test_position_of_a_task_takes_precedence_over_the_driver() -> None:
     assert metrics.progress().lag_records == 4 + 4
 
 
-def test_silent_workers_are_omitted(clock: Clock) -> None:
-    metrics = Metrics()
+def test_silent_workers_are_omitted(clock: Hand) -> None:
+    metrics = clock.metrics()
     metrics.apply(report())
     metrics.apply(report(process={"name": "other:1", "cpu_s": 2.0}))
     metrics.apply(report(process={"rss_bytes": 800}))
@@ -375,17 +379,15 @@ def test_runs_are_forwarded_outside_the_lock() -> None:
     assert done == [0, 0]
 
 
-def test_rate_covers_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.monotonic", lambda: now)
-    metrics = Metrics()
+def test_rate_covers_the_last_seconds(clock: Hand) -> None:
+    metrics = clock.metrics()
     for _ in range(20):
-        now += 1.0
+        clock.now += 1.0
         metrics.apply(report(records=10, source_offset=0, end_offset=1000))
         metrics.progress()
     assert metrics.progress().records_per_s == pytest.approx(10.0, rel=0.15)
     assert metrics.progress().remaining_s == pytest.approx(100.0, rel=0.15)
-    now += 60.0
+    clock.now += 60.0
     assert metrics.progress().records_per_s == pytest.approx(0.0, abs=0.5)
 
 

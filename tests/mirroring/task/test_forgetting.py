@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from shoal.mirroring.task import sender
+from shoal.timing import Clock
 from tests.sent_requests import SentRequests
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS, History
@@ -42,8 +44,7 @@ def test_batches_go_alone_once_a_record_is_older_than_the_expiration_less_a_quar
 def test_clock_that_is_a_quarter_of_the_expiration_behind_leaves_no_forgotten_record_in_flight(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true_ms = sender.wall_clock_ms
-    monkeypatch.setattr(sender, "wall_clock_ms", lambda: true_ms() - 6 * HOUR_MS)
+    brokers = brokers.with_timing(clock=Clock(wall=lambda: time.time() - 6 * HOUR_MS / 1000))
     history.base_timestamp = NOW_MS - 24 * HOUR_MS - MINUTE_MS
     history.plain(*[1] * 30)
     sent = SentRequests(monkeypatch)

@@ -18,6 +18,7 @@ from shoal.mirroring.task import aligner, resume
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal.timing import Clock
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
@@ -130,8 +131,8 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tries to align that fail, each for as long as a request may take, are no work on the partition."""
-    late_s, tries = 0.0, 0
-    clock, align = time.monotonic, resume.resume_partitions
+    late_s, tries, align = 0.0, 0, resume.resume_partitions
+    brokers = brokers.with_timing(clock=Clock(lambda: time.monotonic() + late_s))
 
     def resume_partitions(copies: Sequence[PartitionCopy], *args: Any) -> Any:
         nonlocal late_s, tries
@@ -141,7 +142,6 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
         late_s += brokers.settings.timing.forget_refusal_s / 10
         return {copy.source: BrokerError(ErrorCode.REQUEST_TIMED_OUT, "topic-0") for copy in copies}
 
-    monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
     monkeypatch.setattr(aligner, "resume_partitions", resume_partitions)
     history.plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=2)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ...errors import PartitionStopped
 from ...numbers import WORKED_OUT, gauge, measured
+from ...timing import SYSTEM_CLOCK, Clock
 from ...topic_partition import TopicPartition
 from .incidents import IncidentKind
 from .reports import CopyReport, Counted, Counters
@@ -43,6 +43,7 @@ class PartitionState:
 
     Attributes:
         name: The partition of the source.
+        clock: The clock of its lag in time.
         silence: The cluster that does not answer, or the tasks that do not, as a clause; None if all answer.
         source_offset: The next offset to mirror; None until a task has found it.
         end_offset: The end of the records to copy; None until the first report of it.
@@ -70,6 +71,7 @@ class PartitionState:
     """
 
     name: TopicPartition
+    clock: Clock = SYSTEM_CLOCK
     silence: str | None = None
     source_offset: int | None = None
     end_offset: int | None = None
@@ -153,7 +155,7 @@ class PartitionState:
         if self.newest_ms is not None:
             newest = self.newest_ms / 1000
             since = max(newest, since) if self.was_up_to_date else newest
-        return max(0.0, time.time() - since)
+        return max(0.0, self.clock.wall() - since)
 
     @measured(
         "shoal_partition_waiting",
@@ -219,7 +221,7 @@ class PartitionState:
 
     def forgotten(self) -> PartitionState:
         """Return the partition without its state: a late report has counts that are in the totals."""
-        return PartitionState(self.name, lives=self.lives)
+        return PartitionState(self.name, self.clock, lives=self.lives)
 
     def _changed(self, now: float, **changes: Any) -> PartitionState:
         """Return it changed, with the begin of its lag."""

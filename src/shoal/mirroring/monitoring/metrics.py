@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...errors import PartitionStopped
+from ...timing import SYSTEM_CLOCK, Clock
 from ...topic_partition import TopicPartition
 from ..model.acknowledged import AcknowledgedRun
 from ..model.follow_options import Follower
@@ -53,6 +53,7 @@ class Metrics:
     The registry. All methods may be called from any thread.
 
     Attributes:
+        clock: The clock of all its times.
         task_cpu_s: CPU seconds of all tasks.
         engines: How tasks run the inner loops: ``native``, ``Python``, or both on machines that differ.
         followed: The last round over each kind of settings; none of what was never compared.
@@ -67,6 +68,7 @@ class Metrics:
         on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
         *,
         once: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """
         Start without partitions.
@@ -74,7 +76,9 @@ class Metrics:
         Args:
             on_run: Called with each acknowledged run, from the threads that receive reports.
             once: Whether the mirror ends when everything is copied.
+            clock: The clock of all its times.
         """
+        self.clock = clock
         self.followed: dict[Follower, FollowRound] = {}
         self.steering: SteeringStatus | None = None
         self.groups: GroupsStatus | None = None
@@ -84,7 +88,7 @@ class Metrics:
         self._on_run = on_run
         self._once = once
         self._phase = Phase.CHECKING
-        self._started = self._phase_began = time.monotonic()
+        self._started = self._phase_began = self.clock.monotonic()
         self._lock = threading.Lock()
         self._partitions: dict[TopicPartition, PartitionState] = {}
         #: Partitions that were removed.
@@ -110,7 +114,7 @@ class Metrics:
     def _enter(self, phase: Phase) -> None:
         if phase is not self._phase and self._phase is not Phase.STOPPING:
             self._phase = phase
-            self._phase_began = time.monotonic()
+            self._phase_began = self.clock.monotonic()
 
     def expect(
         self,
@@ -128,7 +132,7 @@ class Metrics:
 
         """
         held_back = held_back or {}
-        now = time.time()
+        now = self.clock.wall()
         with self._lock:
             for partition, end in ends.items():
                 known = self._known(partition)
@@ -154,7 +158,7 @@ class Metrics:
 
     def apply(self, report: TaskReport) -> None:
         """Add a report."""
-        monotonic, now = time.monotonic(), time.time()
+        monotonic, now = self.clock.monotonic(), self.clock.wall()
         process = report.process
         with self._lock:
             if process is not None:  # else the report is the planner's
@@ -192,7 +196,8 @@ class Metrics:
 
     def _known(self, partition: TopicPartition) -> PartitionState:
         known = self._partitions.get(partition)
-        return known or replace(self._gone.get(partition, PartitionState(partition)), silence=self._silence)
+        gone = self._gone.get(partition, PartitionState(partition, self.clock))
+        return known or replace(gone, silence=self._silence)
 
     def count(self, incident: PartitionIncident) -> None:
         """Count an incident that is in no report."""
@@ -235,7 +240,7 @@ class Metrics:
     @property
     def phase_s(self) -> float:
         """Seconds since the mirror entered its phase."""
-        return time.monotonic() - self._phase_began
+        return self.clock.monotonic() - self._phase_began
 
     @property
     def clusters(self) -> Mapping[str, ClusterSilence | None]:
@@ -259,7 +264,7 @@ class Metrics:
 
     def workers(self) -> list[ProcessUsage]:
         """Return the usage of the tasks' processes with a recent report."""
-        oldest = time.time() - _WORKER_SILENCE_S
+        oldest = self.clock.wall() - _WORKER_SILENCE_S
         return [each for each in self._workers.values() if each.last_report_at >= oldest]
 
     def progress(self) -> Progress:
@@ -294,7 +299,7 @@ class Metrics:
         return next(of_clusters, "a task" if self._tasks_are_silent else None)
 
     def _progress(self) -> Progress:
-        now, (records_per_s, bytes_per_s) = time.monotonic(), self._rates()
+        now, (records_per_s, bytes_per_s) = self.clock.monotonic(), self._rates()
         rows = self._partitions
         states = Counter(each.state for each in rows.values())
         to_copy = sum(each.lag_records or 0 for each in rows.values() if not each.stopped)
@@ -326,12 +331,12 @@ class Metrics:
                 for name, each in rows.items()
                 if each.held_back_since is not None
             },
-            consumer_groups=None if self.groups is None else self.groups.to_json_object(time.time()),
+            consumer_groups=None if self.groups is None else self.groups.to_json_object(self.clock.wall()),
             clusters_down={name: each for name, each in self._clusters.items() if each is not None},
         )
 
     def _rates(self) -> tuple[float, float]:
-        now, counted = time.monotonic(), self._counted
+        now, counted = self.clock.monotonic(), self._counted
         self._samples.append((now, counted.records, counted.bytes_out))
         while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_WINDOW_S:
             self._samples.popleft()

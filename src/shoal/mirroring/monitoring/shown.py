@@ -8,7 +8,6 @@ answer. docs/metrics.md explains each metric of ``/metrics``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -96,7 +95,7 @@ def _healthz(metrics: Metrics, restart_after_s: float) -> Answer:
     if metrics.phase is not Phase.COPYING or metrics.phase_s < restart_after_s:
         return _answer(metrics.phase.value)
     reported_at = metrics.last_report_at
-    silent_for_s = metrics.phase_s if reported_at is None else time.time() - reported_at
+    silent_for_s = metrics.phase_s if reported_at is None else metrics.clock.wall() - reported_at
     has_work = any(each.stopped is None for each in metrics.partitions().values())
     if silent_for_s < restart_after_s or not has_work:
         return _answer(metrics.phase.value)

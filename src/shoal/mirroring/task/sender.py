@@ -36,11 +36,6 @@ __all__ = ["Sender"]
 _FORGETTING_MARGIN_PART, _LEAST_FORGETTING_MARGIN_MS = 4, 30 * 60 * 1000
 
 
-def wall_clock_ms() -> float:
-    """Return this machine's wall-clock time, which measures the age of records and may be wrong."""
-    return time.time() * 1000
-
-
 class Sender:
     """Sends the queued batches of partitions that share a destination leader."""
 
@@ -183,9 +178,8 @@ class Sender:
 
     @property
     def _limits(self) -> Limits:
-        return Limits(
-            int(wall_clock_ms() - self._remembered_for_ms), max_in_flight=self._settings.max_in_flight
-        )
+        now_ms = self._settings.timing.clock.wall() * 1000
+        return Limits(int(now_ms - self._remembered_for_ms), max_in_flight=self._settings.max_in_flight)
 
     def _land(self, copies: Sequence[PartitionCopy], sent: Sent) -> None:
         done = [0] * len(copies)

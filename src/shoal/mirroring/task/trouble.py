@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Self
 
 from ...timing import Timing
 
@@ -31,27 +31,33 @@ class Spell:
     The same trouble at one offset, several times.
 
     Attributes:
+        since: When it was met first.
         times: How often it was met.
         lasted_s: For how long, without outages in between.
-        since: When it was met first.
 
     """
 
+    since: datetime
+    _timing: Timing
+    _last_at: float
     times: int = 1
     lasted_s: float = 0.0
-    since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    _last_at: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def begun(cls, timing: Timing) -> Self:
+        """Return one that begins now."""
+        return cls(datetime.now(UTC), timing, timing.clock.monotonic())
 
     @property
     def quiet_for_s(self) -> float:
         """How long ago it was met last."""
-        return time.monotonic() - self._last_at
+        return self._timing.clock.monotonic() - self._last_at
 
-    def meet(self, timing: Timing) -> None:
+    def meet(self) -> None:
         """Count it once more."""
         self.times += 1
-        self.lasted_s += min(self.quiet_for_s, timing.most_between_answers_s)
-        self._last_at = time.monotonic()
+        self.lasted_s += min(self.quiet_for_s, self._timing.most_between_answers_s)
+        self._last_at = self._timing.clock.monotonic()
 
 
 class Troubles:
@@ -65,9 +71,9 @@ class Troubles:
         """Count a trouble at an offset; return how often and how long it was met there."""
         spell = self.at(offset, trouble)
         if spell is None:
-            spell = self._spells[offset, trouble] = Spell()
+            spell = self._spells[offset, trouble] = Spell.begun(self._timing)
         else:
-            spell.meet(self._timing)
+            spell.meet()
         return spell
 
     def at(self, offset: int, trouble: Trouble) -> Spell | None:

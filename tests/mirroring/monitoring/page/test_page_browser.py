@@ -17,6 +17,7 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About
 from shoal.net.address import Address
 from shoal.records import Codec
+from shoal.timing import SYSTEM_CLOCK, Clock
 from tests.browser import READABLE, Browser
 from tests.mirroring.monitoring.page.page_reports import ServedPage, Told, expected, partition_of, report_of
 from tests.world.clusters import TwoBrokers
@@ -41,9 +42,9 @@ def watch(
     return ServedPage(ui, str(report) if report else None, about, metrics)
 
 
-def busy() -> Metrics:
+def busy(clock: Clock = SYSTEM_CLOCK) -> Metrics:
     """A mirror of 1,200 partitions with all there can be to tell."""
-    metrics = Metrics()
+    metrics = Metrics(clock=clock)
     rows = [
         partition_of(f"topic-{number // 24:02}", number % 24, end_offset=1500 + number)
         for number in range(1200)
@@ -323,13 +324,13 @@ def test_page_warns_while_the_mirror_does_not_answer(browser: Browser) -> None:
         browser.wait_for_text("Starting", "#state")
 
 
-def test_page_warns_if_no_task_reports(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics = busy()
+def test_page_warns_if_no_task_reports(browser: Browser) -> None:
+    passed_s = 0.0
+    metrics = busy(Clock(wall=lambda: time.time() + passed_s))
     with watch(metrics) as shown:
         browser.open(url(shown))
         browser.wait_for_text("1 partition stopped", "#state")
-        now = time.time()
-        monkeypatch.setattr("shoal.mirroring.monitoring.page.page.time.time", lambda: now + 45)
+        passed_s = 45.0
         browser.wait_for_text("Silent", "#state")
         assert re.search(r"task.*reported", browser.text("#headline"))
 

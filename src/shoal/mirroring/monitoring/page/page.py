@@ -159,7 +159,7 @@ class MirrorPage:
         self._sampled_at = time.monotonic()
         progress = self._metrics.progress()
         processes = [*self._processes(), *self._metrics.workers()]
-        sample: dict[str, Any] = {"at_ms": int(time.time() * 1000)}
+        sample: dict[str, Any] = {"at_ms": int(self._metrics.clock.wall() * 1000)}
         sample |= {name: getattr(progress, name) for name in _CHARTED}
         for role in ProcessRole:
             of_role = [each for each in processes if each.role is role]
@@ -181,7 +181,7 @@ class MirrorPage:
 
     def _object(self, ending: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the state of the mirror now, and its last hour, with printable texts."""
-        now = time.time()
+        now = self._metrics.clock.wall()
         of_page = {
             **asdict(self._about),
             "version": importlib.metadata.version("shoal"),
