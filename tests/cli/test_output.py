@@ -1,4 +1,4 @@
-"""What a mirror prints: incidents, lines of progress, waits, the summary, and JSON."""
+"""The output of a mirror: incidents, lines of progress, waits, the summary, and JSON."""
 
 import io
 import json
