@@ -12,9 +12,10 @@ batch. If compression would not make a batch smaller, librdkafka sends it uncomp
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from operator import le
-from typing import Literal
+from typing import Literal, Self
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -34,6 +35,7 @@ __all__ = [
     "CODECS",
     "Codec",
     "Loaded",
+    "Producers",
     "alter_topic",
     "await_leaders",
     "await_markers",
@@ -46,6 +48,7 @@ __all__ = [
     "load_plain",
     "load_values",
     "send_batch",
+    "send_batches",
     "transactional_producer",
 ]
 
@@ -176,19 +179,17 @@ def load_committed_transaction(
     transactional_id: str = "committed",
 ) -> Loaded:
     """Send one batch to each partition in a transaction and commit it."""
-    producer = transactional_producer(bootstrap, transactional_id, codec)
-    producer.begin_transaction()
-    _send_batches(producer, topic, records)
-    producer.commit_transaction(60)
+    Producers.of(bootstrap, topic, [], transactional_id, codec).commit(records)
     await_markers(bootstrap, topic, records)
     return records
 
 
-def await_markers(bootstrap: str, topic: str, partitions: Iterable[int]) -> None:
-    """Wait until some partitions have no open transaction.
+def await_markers(bootstrap: str, topic: str, partitions: Iterable[int]) -> list[int]:
+    """Wait until some partitions have no open transaction, and return their ends.
 
     A coordinator writes the markers after its response to the commit or abort.
     """
+    every: list[int] = []
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
 
@@ -198,12 +199,13 @@ def await_markers(bootstrap: str, topic: str, partitions: Iterable[int]) -> None
 
     def are_written() -> bool:
         try:
-            every = ends(IsolationLevel.READ_UNCOMMITTED)  # first, since others may write during the check
+            every[:] = ends(IsolationLevel.READ_UNCOMMITTED)  # first, since others may write during the check
             return all(map(le, every, ends(IsolationLevel.READ_COMMITTED)))
         except KafkaException:
             return False  # a partition's leader is moving
 
     wait_until(are_written, f"the last markers of {topic}", _METADATA_TIMEOUT_S)
+    return every
 
 
 def load_aborted_transaction(
@@ -214,13 +216,60 @@ def load_aborted_transaction(
     transactional_id: str = "aborted",
 ) -> Loaded:
     """Send one batch to each partition in a transaction and abort it; no record remains visible."""
-    producer = transactional_producer(bootstrap, transactional_id, codec)
-    producer.begin_transaction()
-    # Flush first: otherwise librdkafka's abort would drop them before they reach the log.
-    _send_batches(producer, topic, records)
-    producer.abort_transaction(60)
+    Producers.of(bootstrap, topic, [], transactional_id, codec).abort(records)
     await_markers(bootstrap, topic, records)
     return {partition: [] for partition in records}
+
+
+@dataclass(frozen=True)
+class Producers:
+    """The producers of a topic.
+
+    Attributes:
+        idempotent: One for each codec.
+        plain: One for each codec.
+        transactional: One, with a codec of its own.
+    """
+
+    topic: str
+    idempotent: Sequence[Producer]
+    plain: Sequence[Producer]
+    transactional: Producer
+
+    @classmethod
+    def of(
+        cls, bootstrap: str, topic: str, codecs: Sequence[Codec], transactional_id: str, codec: Codec
+    ) -> Self:
+        """Connect them.
+
+        Args:
+            codecs: Those of the idempotent and of the plain ones.
+            codec: That of the transactional one.
+        """
+        idempotent, plain = ([_producer(bootstrap, each, kind) for each in codecs] for kind in (True, False))
+        return cls(topic, idempotent, plain, transactional_producer(bootstrap, transactional_id, codec))
+
+    def send(self, producer: Producer, records: Loaded) -> None:
+        """Send one batch to each partition by one of the producers."""
+        send_batches(producer, self.topic, records)
+
+    def commit(self, records: Loaded) -> None:
+        """Send one batch to each partition in a transaction that is committed."""
+        self.transactional.begin_transaction()
+        self.send(self.transactional, records)
+        self.transactional.commit_transaction(60)
+
+    def abort(self, *records: Loaded, between: tuple[Producer, Loaded] | None = None) -> None:
+        """Send batches in a transaction that is aborted; after the first one, another producer sends its own.
+
+        Each is flushed: otherwise librdkafka's abort would drop it before it reaches the log.
+        """
+        self.transactional.begin_transaction()
+        for number, each in enumerate(records):
+            self.send(self.transactional, each)
+            if between and number == 0:
+                self.send(*between)
+        self.transactional.abort_transaction(60)
 
 
 def load_every_kind(
@@ -246,20 +295,34 @@ def load_every_kind(
     loaded: Loaded = {partition: [] for partition in range(partitions)}
     with ThreadPoolExecutor() as starters:  # since producer ids take most of the time
         by_codec = list(starters.map(partial(_producers, bootstrap, topic), codecs))
-    for number, (idempotent, plain, transactional) in enumerate(by_codec):
+    for number, producers in enumerate(by_codec):
         for step, records in enumerate(batches_of_every_size(rng)):
             partition = (number + step) % partitions
-            send_batch((idempotent, plain)[step % 2], topic, partition, records)
+            of_kind = (producers.idempotent, producers.plain)[step % 2]
+            producers.send(of_kind[0], {partition: records})
             loaded[partition] += records
-        _load_transactions(transactional, idempotent, topic, rng, loaded)
+        for each in _load_transactions(producers, rng, loaded):
+            for partition, records in each.items():
+                loaded[partition] += records
     await_markers(bootstrap, topic, loaded)
     return loaded
 
 
-def _producers(bootstrap: str, topic: str, codec: Codec) -> tuple[Producer, Producer, Producer]:
-    """Return an idempotent, a plain and a transactional producer."""
-    idempotent, plain = (_producer(bootstrap, codec, idempotent) for idempotent in (True, False))
-    return idempotent, plain, transactional_producer(bootstrap, f"{topic}-{codec}", codec)
+def _producers(bootstrap: str, topic: str, codec: Codec) -> Producers:
+    return Producers.of(bootstrap, topic, [codec], f"{topic}-{codec}", codec)
+
+
+def _load_transactions(
+    producers: Producers, rng: random.Random, partitions: Iterable[int]
+) -> tuple[Loaded, Loaded]:
+    """Commit a transaction in every partition, and abort one that another producer's batches interrupt."""
+    committed, between, *aborted = (
+        {partition: random_records(rng, count, size) for partition in partitions}
+        for count, size in ((7, 200), (3, 100), (5, 200), (1, 50))
+    )
+    producers.commit(committed)
+    producers.abort(*aborted, between=(producers.idempotent[0], between))
+    return committed, between
 
 
 def load_plain(
@@ -352,26 +415,6 @@ def load_values(
         producer.commit_transaction(60)
 
 
-def _load_transactions(
-    transactional: Producer, idempotent: Producer, topic: str, rng: random.Random, loaded: Loaded
-) -> None:
-    """Commit a transaction in every partition, and abort one that other producers' batches interrupt."""
-    committed = {partition: random_records(rng, 7, 200) for partition in loaded}
-    transactional.begin_transaction()
-    _send_batches(transactional, topic, committed)
-    transactional.commit_transaction(60)
-
-    between = {partition: random_records(rng, 3, 100) for partition in loaded}
-    transactional.begin_transaction()
-    _send_batches(transactional, topic, {p: random_records(rng, 5, 200) for p in loaded})
-    _send_batches(idempotent, topic, between)
-    _send_batches(transactional, topic, {p: random_records(rng, 1, 50) for p in loaded})
-    transactional.abort_transaction(60)
-
-    for partition in loaded:
-        loaded[partition] += committed[partition] + between[partition]
-
-
 def _producer(
     bootstrap: str, codec: Codec, idempotent: bool, more: Mapping[str, object] | None = None
 ) -> Producer:
@@ -386,26 +429,27 @@ def _producer(
     return Producer(config)
 
 
-def _send_batches(producer: Producer, topic: str, records: Loaded) -> None:
-    for partition, of_partition in records.items():
-        send_batch(producer, topic, partition, of_partition)
-
-
 def send_batch(producer: Producer, topic: str, partition: int, records: Sequence[Record]) -> None:
     """Send these records with a producer of long linger, and wait for their acknowledgement."""
+    send_batches(producer, topic, {partition: records})
+
+
+def send_batches(producer: Producer, topic: str, records: Mapping[int, Sequence[Record]]) -> None:
+    """Send one batch to each partition, as `send_batch` does."""
     failures: list[KafkaError] = []
     delivered = _collect(failures)
     _know(producer, topic)
-    for record in records:
-        producer.produce(
-            topic,
-            record.value,
-            record.key,
-            partition=partition,
-            headers=list(record.headers),
-            timestamp=record.timestamp,
-            on_delivery=delivered,
-        )
+    for partition, of_partition in records.items():
+        for record in of_partition:
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                partition=partition,
+                headers=list(record.headers),
+                timestamp=record.timestamp,
+                on_delivery=delivered,
+            )
     _flush(producer, failures)
 
 
@@ -421,7 +465,15 @@ def _collect(failures: list[KafkaError]) -> Callable[[KafkaError | None, Message
 
 def _know(producer: Producer, topic: str) -> None:
     """Fetch a topic's metadata into a producer, so that records go straight to their partitions."""
-    producer.list_topics(topic, _METADATA_TIMEOUT_S)
+
+    def knows() -> bool:
+        try:
+            producer.list_topics(topic, 10)
+        except KafkaException:
+            return False  # the broker that was asked is down
+        return True
+
+    wait_until(knows, f"metadata of {topic}", _METADATA_TIMEOUT_S)
 
 
 def _flush(producer: Producer, failures: Sequence[KafkaError]) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from rig import KafkaCluster, create_topic, read_topic, wait_until
 from rig.consumers import GroupProtocol, consume, consume_by_java
-from rig.load import await_markers, load_batches, send_batch, transactional_producer
+from rig.load import Producers, await_markers
 from rig.made_records import random_records
 from rig.record import Record
 from tests.integration.shared_spark import shoal
@@ -40,14 +40,11 @@ def load(bootstrap: str, topic: str, rng: Random, rounds: int = 4) -> None:
             for partition in range(PARTITIONS)
         }
 
-    transactional = transactional_producer(bootstrap, f"{topic}-{rng.random()}")
+    producers = Producers.of(bootstrap, topic, ["none"], f"{topic}-{rng.random()}", "none")
     for _ in range(rounds):
-        load_batches(bootstrap, topic, [(partition, each, "none") for partition, each in some().items()])
-        for end in (transactional.commit_transaction, transactional.abort_transaction):
-            transactional.begin_transaction()
-            for partition, records in some().items():
-                send_batch(transactional, topic, partition, records)
-            end(60)
+        producers.send(producers.plain[0], some())
+        producers.commit(some())
+        producers.abort(some())
     await_markers(bootstrap, topic, range(PARTITIONS))
 
 

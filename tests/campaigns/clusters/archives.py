@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 
 from rig.judge import Verdict, compare
-from rig.load import create_topic
+from rig.load import await_markers, create_topic
 from rig.read import read_topic
 from rig.shoal import run_shoal, state_in
 from rig.wait import TimedOut, wait_until
 from tests.hasty import hasty
 
-from .load import await_ends, load
+from .load import load
 from .movers import Started
 from .processes import Ended, MirrorRun, end_orphans
 from .setup import Program, draw_setup
@@ -110,7 +110,7 @@ class ArchiveTrial:
         setup, topic = self._setup, self._topic
         rounds = self._dice.randint(*_ROUNDS)
         load(self._source, setup, topic, setup.partitions, rounds, self._keys)
-        ends = await_ends(self._source, topic, setup.partitions)
+        ends = await_markers(self._source, topic, range(setup.partitions))
         self._keys += sum(ends) + 1
 
     def _start(self, way: Sequence[str], *options: str) -> MirrorRun:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from rig.read import Isolation
+from rig.load import Loaded, Producers
+from rig.record import Record
 from rig.wait import wait_until
 
 from .arena import BROKERS, Side
 from .setup import Age, Setup
 
-__all__ = ["add_partitions", "await_ends", "create_on", "delete_on", "layout", "load"]
-
-_FLUSH_TIMEOUT_S = 60
-_TRANSACTION_TIMEOUT_S = 60
-
-_BATCH_BY_FLUSH: dict[str, object] = {
-    "linger.ms": 20_000,
-    "batch.num.messages": 1_000_000,
-    "batch.size": 900_000,
-    "log_level": 0,
-}
+__all__ = ["add_partitions", "create_on", "delete_on", "layout", "load"]
 
 THIRTY_DAYS_MS = 30 * 86_400_000
 
@@ -34,10 +25,6 @@ _IN_TURN = 8
 
 #: Keeps all records, however old.
 _CONFIG = {"retention.ms": "-1", "min.insync.replicas": "2"}
-
-
-class LoadFailed(Exception):
-    """A record was not acknowledged; the text has librdkafka's reason."""
 
 
 def layout(topic: str, side: Side, partitions: int) -> list[list[int]]:
@@ -76,39 +63,6 @@ def delete_on(bootstrap: str, topic: str) -> None:
     admin.delete_topics([topic])[topic].result()
 
 
-def await_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Wait until no transaction is open (markers come after the commit), and return the end offsets."""
-    ends: list[int] = []
-
-    def is_settled() -> bool:
-        try:
-            ends[:] = _watermarks(bootstrap, topic, partitions, "read_uncommitted")
-            return ends == _watermarks(bootstrap, topic, partitions, "read_committed")
-        except KafkaException:
-            return False  # a broker is down
-
-    wait_until(is_settled, f"the last markers of {topic}", timeout_s=60)
-    return ends
-
-
-def _watermarks(bootstrap: str, topic: str, partitions: int, isolation: Isolation) -> list[int]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "chaos",  # required by librdkafka, never joined
-            "isolation.level": isolation,
-            "log_level": 0,
-        }
-    )
-    try:
-        return [
-            int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1])
-            for number in range(partitions)
-        ]
-    finally:
-        consumer.close()
-
-
 def load(bootstrap: str, setup: Setup, topic: str, partitions: int, rounds: int, first_key: int) -> int:
     """Load all partitions of a topic; every record has a unique key.
 
@@ -118,89 +72,54 @@ def load(bootstrap: str, setup: Setup, topic: str, partitions: int, rounds: int,
     Returns:
         Number of records that a consumer of the setup's isolation level reads.
     """
-    return _Loader(bootstrap, setup, topic, partitions, first_key).run(rounds)
+    dice = random.Random(f"{topic}/{first_key}")
+    transactional = f"{topic} {first_key}"
+    producers = Producers.of(bootstrap, topic, setup.codecs, transactional, setup.codecs[0])
+    others = [*producers.idempotent, *([] if setup.lasts_s else producers.plain)]
+    records = _Records(setup, dice, partitions, first_key)
+    seen = 0
+    for number in range(rounds):
+        kind, new = dice.randrange(8), records.of_round(number)
+        if kind == 1:
+            between, last = records.of_round(number), records.of_round(number)
+            producers.abort(new, last, between=(dice.choice(others), between))
+            seen += _count(between)
+            if setup.isolation == "read_committed":
+                continue
+            seen += _count(last)
+        elif kind == 0:
+            producers.commit(new)
+        else:
+            producers.send(dice.choice(others), new)
+        seen += _count(new)
+    return seen
 
 
-class _Loader:
-    def __init__(self, bootstrap: str, setup: Setup, topic: str, partitions: int, first_key: int) -> None:
-        self._setup = setup
-        self._topic = topic
-        self._partitions = partitions
-        self._dice = random.Random(f"{topic}/{first_key}")
-        self._count = first_key - 1
-        self._failures: list[KafkaError] = []
-        self._others = [
-            Producer({**_BATCH_BY_FLUSH, **settings, "bootstrap.servers": bootstrap})
-            for codec in setup.codecs
-            for settings in (
-                {"compression.codec": codec, "enable.idempotence": True},
-                {"compression.codec": codec, "enable.idempotence": False, "acks": "all"},
-            )
-            if settings["enable.idempotence"] or not setup.lasts_s
-        ]
-        self._transactional = Producer(
-            {
-                **_BATCH_BY_FLUSH,
-                "bootstrap.servers": bootstrap,
-                "transactional.id": f"{topic} {first_key}",
-                "compression.codec": setup.codecs[0],
-            }
-        )
-        self._transactional.init_transactions(_TRANSACTION_TIMEOUT_S)
+def _count(records: Loaded) -> int:
+    return sum(map(len, records.values()))
 
-    def run(self, rounds: int) -> int:
-        seen = 0
-        for number in range(rounds):
-            match self._dice.randrange(8):
-                case 0:
-                    self._transactional.begin_transaction()
-                    seen += self._round(self._transactional, number)
-                    self._transactional.commit_transaction(_TRANSACTION_TIMEOUT_S)
-                case 1:
-                    self._transactional.begin_transaction()
-                    aborted = self._round(self._transactional, number)
-                    seen += self._round(self._dice.choice(self._others), number)
-                    aborted += self._round(self._transactional, number)
-                    seen += aborted if self._setup.isolation == "read_uncommitted" else 0
-                    self._transactional.abort_transaction(_TRANSACTION_TIMEOUT_S)
-                case _:
-                    seen += self._round(self._dice.choice(self._others), number)
-        return seen
 
-    def _round(self, producer: Producer, number: int) -> int:
-        count = 0
-        for partition in range(self._partitions):
-            for timestamp, value in self._batch(number):
-                self._count += 1
-                count += 1
-                producer.produce(
-                    self._topic,
-                    value,
-                    b"%d" % self._count,
-                    partition=partition,
-                    headers=[("n", b"%d" % number)] if self._count % 3 == 0 else None,
-                    timestamp=timestamp,
-                    on_delivery=self._delivered,
-                )
-        unsent = producer.flush(_FLUSH_TIMEOUT_S)
-        if unsent or self._failures:
-            raise LoadFailed(f"{len(self._failures)} failed, {unsent} unsent: {self._failures[:1]}")
-        return count
+class _Records:
+    """Records of any content and age, each with a key of its own."""
 
-    def _batch(self, number: int) -> Iterator[tuple[int, bytes | None]]:
-        """Yield timestamps and values."""
+    def __init__(self, setup: Setup, dice: random.Random, partitions: int, first_key: int) -> None:
+        self._setup, self._dice, self._partitions = setup, dice, partitions
+        self._keys = itertools.count(first_key)
+
+    def of_round(self, number: int) -> Loaded:
+        """Return a batch for each partition."""
+        return {partition: list(self._batch(number)) for partition in range(self._partitions)}
+
+    def _batch(self, number: int) -> Iterator[Record]:
         now_ms = int(time.time() * 1000) - (THIRTY_DAYS_MS if self._is_old(number) else 0)
         for _ in range(self._dice.randint(1, self._setup.largest_batch)):
-            size = self._dice.choice([0, 10, 100, 500])
+            key, size = next(self._keys), self._dice.choice([0, 10, 100, 500])
             value = self._dice.choice([None, self._dice.randbytes(size), b"chaos " * (size // 6)])
+            headers = (("n", b"%d" % number),) if key % 3 == 0 else ()
             # In a long trial, the time until a record arrives is measured.
-            yield now_ms + (0 if self._setup.lasts_s else self._count % 1000), value
+            yield Record(b"%d" % key, value, headers, now_ms + (0 if self._setup.lasts_s else key % 1000))
 
     def _is_old(self, number: int) -> bool:
         if self._setup.age is Age.MIXED:
             return number % (2 * _IN_TURN) < _IN_TURN
         return self._setup.age is Age.OLD
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failures.append(error)

@@ -7,12 +7,13 @@ import random
 import threading
 from collections.abc import Sequence
 
+from rig.load import await_markers
 from rig.read import read_topic
 from rig.record import Record
 from shoal.topic_partition import TopicPartition
 
 from .arena import BROKERS, Side
-from .load import add_partitions, await_ends, create_on, delete_on, layout, load
+from .load import add_partitions, create_on, delete_on, layout, load
 from .setup import Setup
 
 __all__ = ["SourceTopics"]
@@ -76,7 +77,7 @@ class SourceTopics:
         first_key, partitions = 1 + self._loads * _KEYS_OF_A_LOAD, self.partitions[topic]
         self._loads += 1
         self._loaded[topic] += load(self._bootstrap, self._setup, topic, partitions, rounds, first_key)
-        ends = await_ends(self._bootstrap, topic, partitions)
+        ends = await_markers(self._bootstrap, topic, range(partitions))
         self.ends |= {TopicPartition(topic, number): end for number, end in enumerate(ends)}
 
     # Changes
