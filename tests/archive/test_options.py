@@ -31,18 +31,19 @@ def options_of(source: str, destination: str, topics: str, **given: Any) -> Mirr
     [{"rebatch": "64k"}, {"adopt": True}, {"sync": "configs"}, {"keep_append_time": True}],
 )
 def test_options_refuse_settings_that_an_archive_cannot_have(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="--to is a directory"):
+    (name,) = given
+    with pytest.raises(ConfigError, match=rf"^--{name.replace('_', '-')}\b.*--to\b"):
         options_of("a:9092", "/archive", "orders", **given)
 
 
 @pytest.mark.parametrize("given", [{"sync": "acls"}, {"sync": "configs,all-acls"}])
 def test_options_refuse_settings_that_a_restore_cannot_have(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="--from is a directory"):
+    with pytest.raises(ConfigError, match=r"^--sync\b.*--from\b"):
         options_of("/archive", "a:9092", "orders", **given)
 
 
 def test_options_refuse_two_directories() -> None:
-    with pytest.raises(ConfigError, match="both directories"):
+    with pytest.raises(ConfigError, match=r"--from.*--to"):
         options_of("/a", "/b", "orders")
 
 

@@ -53,4 +53,4 @@ def test_mirror_maker_interrupted_before_its_start_ends_at_once(
     files = ["--consumer.config", str(tmp_path / "consumer"), "--producer.config", str(tmp_path / "producer")]
     code, out, _ = interrupted(silent, "mirror-maker", *files, "--include", "orders")
     assert code == 0
-    assert "stopped by SIGINT before" in out
+    assert "SIGINT" in out

@@ -18,6 +18,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.steering import SteeringOptions
 from shoal_broker.cli.broker import make_parser as make_broker_parser
+from tests.snapshots import Texts
 
 MINIMUM = 'from = "a:1"\nto = "b:2"\ntopics = "x"\n'
 
@@ -275,15 +276,13 @@ def test_value_that_is_no_choice_has_one_sentence_wherever_it_comes_from() -> No
 
 
 def test_flag_of_the_environment_is_true_or_false() -> None:
-    with pytest.raises(ConfigError, match=r"^SHOAL_MIRROR_ONCE: 'yes' is neither true nor false"):
+    with pytest.raises(ConfigError, match=r"^SHOAL_MIRROR_ONCE: 'yes'"):
         with_lower_layers(make_parser(), ["mirror"], {"SHOAL_MIRROR_ONCE": "yes"})
 
 
-def test_unknown_variable_of_the_verb_is_a_warning() -> None:
+def test_unknown_variable_of_the_verb_is_a_warning(texts: Texts) -> None:
     _, unknown = with_lower_layers(make_parser(), ["mirror"], {"SHOAL_MIRROR_TOPCIS": "x"})
-    assert unknown == [
-        "SHOAL_MIRROR_TOPCIS has no effect: there is no such option. Did you mean SHOAL_MIRROR_TOPICS?"
-    ]
+    texts(unknown)
 
 
 @pytest.mark.parametrize(

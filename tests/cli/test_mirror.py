@@ -130,4 +130,4 @@ def test_signal_while_checking_clusters_ends_at_once(command: list[str], texts: 
             stop(process)
             summary = process.wait(10)
     assert (process.exit_code, summary["type"], summary["records"]) == (0, "summary", 0)
-    assert summary["ended"].startswith("stopped by SIGTERM before ")
+    assert "SIGTERM" in summary["ended"]

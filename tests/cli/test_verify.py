@@ -209,11 +209,13 @@ def report_of(*differences: Difference, omitted: int = 0) -> VerifyReport:
     return VerifyReport("mine", (found,), (), 1.0)
 
 
-def test_report_with_many_ranges_prints_some_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_with_many_ranges_prints_some_and_counts_the_rest(
+    capsys: pytest.CaptureFixture[str], texts: Texts
+) -> None:
     print_report(report_of(*map(missing, range(12)), omitted=20))
     out = capsys.readouterr().out.splitlines()
     assert [" missing: " in each for each in out].count(True) == 5
-    assert out[-2] == "a-topic-with-a-name-0: and 27 more ranges that differ (--json lists up to 100)"
+    texts(out[-2])
 
 
 def test_extra_records_of_aborted_transactions_name_the_isolation_level(

@@ -105,7 +105,7 @@ def test_unreachable_brokers_beside_a_reachable_one_are_warnings(broker: Broker,
         f"no connection to {UNKNOWN}",
         f"no connection to {refusing}",
     ]
-    assert all(f"Server {broker.bootstrap} of the destination" in each for each in warnings)
+    assert all(broker.bootstrap in each for each in warnings)
 
 
 def test_check_of_an_unresolvable_bootstrap_server_raises(

@@ -382,7 +382,7 @@ def test_expired_ticket_cache_is_named_and_a_new_one_is_read(realm: KerberosReal
     while (reason := reason_of(login)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert re.search(r"cache' has expired\b.* kinit$", reason)
+    assert re.search(r"cache'.*\bkinit$", reason)
     realm.kinit("expiring", cache)
     assert next(by_ticket(login, "localhost", HeldTickets()))
 

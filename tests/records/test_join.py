@@ -127,7 +127,7 @@ def test_joining_ends_at_its_limits() -> None:
 
 
 def test_position_behind_the_record_set_is_refused() -> None:
-    with pytest.raises(ValueError, match="position 1 is behind 0 bytes"):
+    with pytest.raises(ValueError, match=r"\b1\b.*\b0 bytes"):
         join_plain(
             memoryview(bytearray()),
             1,

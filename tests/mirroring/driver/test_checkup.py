@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,14 +27,13 @@ def warnings_of(config: ClientConfig) -> list[str]:
         return list(cluster_warnings(cluster))
 
 
-@pytest.mark.parametrize(("ahead_ms", "side"), [(HOUR_MS, "ahead of"), (-HOUR_MS, "behind")])
+@pytest.mark.parametrize(("ahead_ms", "side"), [(HOUR_MS, "ahead"), (-HOUR_MS, "behind")])
 def test_clock_of_the_controller_that_differs_by_an_hour_is_a_warning(
     broker: Broker, ahead_ms: int, side: str
 ) -> None:
     with_quorum(broker, ahead_ms)
     (warning,) = warnings_of(config_of("destination", broker))
-    assert "the clock of the destination cluster's controller" in warning
-    assert f" s {side} ours" in warning
+    assert re.search(rf"clock.*destination.*\b3,?[56]\d\d(\.\d+)? s {side}\b", warning)
 
 
 def test_clock_that_differs_by_seconds_is_none(broker: Broker) -> None:

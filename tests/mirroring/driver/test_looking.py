@@ -146,7 +146,8 @@ def test_stop_of_a_mirror_that_ends_at_once_is_answered() -> None:
 
     with mirror.running(end) as outcome:
         outcome.result(30)
-    assert mirror.notices == ["stopping on SIGTERM: nothing was copied"]
+    (notice,) = mirror.notices
+    assert "SIGTERM" in notice
     assert mirror.reported[-1].phase == "stopping"
 
 

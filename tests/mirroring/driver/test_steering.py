@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -112,7 +113,8 @@ def test_options_steer_the_first_task_until_commands_change_it(started: Callable
     mirror = started(limit="9m", pause="logs,orders.o.*")
     with mirror.task() as task:
         assert task.steering.paused == {"logs", "orders.old"}
-        assert mirror.said == ["steering: paused: logs, orders.o.* (2 topics), limit: 9m/s"]
+        (said,) = mirror.said
+        assert re.search(r"logs, orders\.o\.\* \(2 .*\b9m/s", said)
         mirror.do("resume logs")
         wait_until(lambda: task.steering.paused == {"orders.old"})
 

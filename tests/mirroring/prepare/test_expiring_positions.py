@@ -28,7 +28,7 @@ def test_warning_of_expiry_names_the_cluster_the_group_and_the_setting(
 ) -> None:
     offer(broker, ApiKey.OFFSET_COMMIT, oldest=5, newest=9)
     warning = warning_of_expiry(cluster, "mirror") or ""
-    assert re.search(r"source cluster .*'mirror' runs for 7 days, .*\(offsets.retention.minutes\)$", warning)
+    assert re.search(r"\bsource\b.*'mirror'.*\b7 days\b.*\(offsets\.retention\.minutes\)$", warning)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_warning_of_expiry_has_the_retention_of_the_broker(minutes: str, told: s
     with Broker(config={"offsets.retention.minutes": minutes}) as broker:
         offer(broker, ApiKey.OFFSET_COMMIT, oldest=5, newest=9)
         with Cluster(config_of("source", broker)) as cluster:
-            assert f"runs for {told}, the" in (warning_of_expiry(cluster, "mirror") or "")
+            assert f" {told}," in (warning_of_expiry(cluster, "mirror") or "")
 
 
 def test_warning_of_expiry_has_kafka_s_default_if_no_broker_may_be_described(
@@ -49,5 +49,4 @@ def test_warning_of_expiry_has_kafka_s_default_if_no_broker_may_be_described(
     broker.config["offsets.retention.minutes"] = "1"
     broker.faults.add(ApiKey.DESCRIBE_CONFIGS, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
     warning = warning_of_expiry(cluster, "mirror") or ""
-    assert "runs for 7 days, the" in warning
-    assert "(Kafka's default of offsets.retention.minutes, since no broker returned its value)" in warning
+    assert re.search(r"\b7 days\b.*default of offsets\.retention\.minutes", warning)

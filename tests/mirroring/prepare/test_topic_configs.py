@@ -126,7 +126,7 @@ def test_recompression_warns_with_its_cost(compression: str) -> None:
 
 def test_narrower_limit_to_future_timestamps_warns() -> None:
     (text,) = warnings(state({"message.timestamp.after.max.ms": FOREVER}), state())
-    assert text.startswith("message.timestamp.after.max.ms is 3600000:")
+    assert re.match(r"message\.timestamp\.after\.max\.ms\b.*\b3600000\b", text)
     assert str(FOREVER) in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -39,9 +40,7 @@ def test_copy_whose_position_was_deleted_stops_and_names_adopt(
 
     (stopped,) = brokers.run().stopped
 
-    assert "topic-0 on the destination cluster" in stopped.reason
-    assert "has records from offset 0 to 4" in stopped.reason
-    assert "--adopt" in stopped.reason
+    assert re.search(r"topic-0\b.*destination.*\b0 to 4\b.*--adopt", stopped.reason)
     assert not stopped.can_heal
     assert brokers.copied() == history.committed[:5]
     assert brokers.with_settings(adopt=True).run().complete

