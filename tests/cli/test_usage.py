@@ -31,12 +31,10 @@ def shoal(capsys: pytest.CaptureFixture[str]) -> Shoal:
     return lambda *arguments: Run(main(arguments), *capsys.readouterr())
 
 
-def assert_one_sentence(run: Run, exit_code: int, *parts: str) -> None:
+def assert_one_sentence(run: Run, exit_code: int) -> None:
     assert (run.exit_code, run.stdout) == (exit_code, ""), run.stderr
     assert len(run.stderr.splitlines()) == 1, run.stderr
     assert run.stderr.startswith("shoal")
-    for part in parts:
-        assert part in run.stderr
 
 
 #: Command lines; CLUSTERS stands for two bootstrap servers that no mistake gets as far as asking.
@@ -106,65 +104,55 @@ def test_shoal_without_a_verb_prints_its_help_and_exits_with_2(shoal: Shoal) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    "arguments",
     [
-        (("mirror", *CLUSTERS, "--topics", "a", "--json", "--onec"), "there is no option --onec"),
-        (("verify", "--json"), "the following arguments are required: --topics"),
-        (("miror", "--json"), "there is no verb 'miror'"),
-        (("mirror", "--json", "--config", "nowhere.toml"), "--config nowhere.toml: No such file"),
+        ("mirror", *CLUSTERS, "--topics", "a", "--json", "--onec"),
+        ("verify", "--json"),
+        ("miror", "--json"),
+        ("mirror", "--json", "--config", "nowhere.toml"),
     ],
+    ids=["option", "required", "verb", "file"],
 )
 def test_invalid_usage_with_json_is_an_object_on_stdout(
-    shoal: Shoal, arguments: tuple[str, ...], problem: str
+    shoal: Shoal, arguments: tuple[str, ...], texts: Texts
 ) -> None:
     run = shoal(*arguments)
     assert run.exit_code == 2
     (line,) = run.stdout.splitlines()
     said = json.loads(line)
     assert (said["type"], said["exit_code"]) == ("error", 2)
-    assert said["error"].startswith(problem)
+    texts(said["error"])
     assert run.stderr == f"shoal: {said['error']}\n"
 
 
-def test_missing_properties_file_is_named(
-    shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = ("mirror", "--from-config", "nowhere.properties", "--to", "b:1", "--topics", "a")
-    run = shoal(*command)
-    assert_one_sentence(run, 2, "--from-config nowhere.properties: No such file or directory")
+#: Contents of a properties file; None for a directory of its name.
+BAD_PROPERTIES = [
+    None,
+    b"bootstrap.servers=\\u12",
+    b"bootstrap.servers=a",
+    b"client.id=me",
+    b"bootstrap.servers=a:1\nisolation.level=dirty",
+    b"bootstrap.servers=a:1\nrequest.timeout.ms=99999999999999999999999",
+    b"bootstrap.servers=a:1\ntransactional.id=t",
+]
 
 
-def test_directory_as_properties_file_is_refused(
-    shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = shoal("mirror", *CLUSTERS, "--to-config", ".", "--topics", "a")
-    assert_one_sentence(run, 2, "--to-config .: Is a directory")
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        (b"bootstrap.servers=\\u12", "not a properties file"),
-        (b"bootstrap.servers=a", "bootstrap.servers: invalid address 'a'. Use HOST:PORT"),
-        (b"client.id=me", "--from is required"),
-        (b"bootstrap.servers=a:1\nisolation.level=dirty", "isolation.level=dirty is none of"),
-        (
-            b"bootstrap.servers=a:1\nrequest.timeout.ms=99999999999999999999999",
-            "request.timeout.ms=99999999999999999999999 is not a number from 1 to 2147483647",
-        ),
-        (b"bootstrap.servers=a:1\ntransactional.id=t", "transactional.id=t is not supported. Remove it"),
-    ],
-)
 def test_bad_properties_file_is_named(
-    shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, part: str
+    shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: Texts
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "source.properties").write_bytes(content)
-    command = ("mirror", "--from-config", "source.properties", "--to", "b:1", "--topics", "a")
-    run = shoal(*command)
-    assert_one_sentence(run, 2, part)
+    told = []
+    (tmp_path / "directory").mkdir()
+    for number, content in enumerate(BAD_PROPERTIES):
+        file = "directory" if content is None else f"{number}.properties"
+        if content is not None:
+            (tmp_path / file).write_bytes(content)
+        run = shoal("mirror", "--from-config", file, "--to", "b:1", "--topics", "a")
+        assert_one_sentence(run, 2)
+        told.append(run.stderr.strip())
+    missing = shoal("mirror", *CLUSTERS, "--to-config", "nowhere.properties", "--topics", "a")
+    assert_one_sentence(missing, 2)
+    texts([*told, missing.stderr.strip()])
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])

@@ -99,9 +99,10 @@ def test_gateway_holds_a_socket_and_a_thread_for_each_slot(cluster: BrokerCluste
         finally:
             is_over.set()
             looking.join()
-    # One more at a time is accepted, and refused if it gets no slot, before it has a thread.
+    # Besides, one connection at a time is accepted before it gets a slot or is refused, and the thread of the
+    # silent one that made room for it may be about to end.
     assert max(of_sockets for of_sockets, _ in seen) <= sockets + most + 1
-    assert max(of_threads for _, of_threads in seen) == threads + most
+    assert max(of_threads for _, of_threads in seen) <= threads + most + 1
 
 
 # Addresses
