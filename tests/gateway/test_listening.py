@@ -99,8 +99,7 @@ def test_gateway_holds_a_socket_and_a_thread_for_each_slot(cluster: BrokerCluste
         finally:
             is_over.set()
             looking.join()
-    # Besides, one connection at a time is accepted before it gets a slot or is refused, and the thread of the
-    # silent one that made room for it may be about to end.
+    # A connection that was accepted may wait for a slot. It may get that of a silent one, whose thread ends.
     assert max(of_sockets for of_sockets, _ in seen) <= sockets + most + 1
     assert max(of_threads for _, of_threads in seen) <= threads + most + 1
 
