@@ -22,6 +22,7 @@ from bench.figures import table
 from bench.gaps import GAPS
 from bench.handlers import HANDLERS
 from bench.lag import LAG
+from bench.many import MANY
 from bench.movers import MOVER_NAMES, movers
 from bench.page import write_page
 from bench.report import machine, say, versions
@@ -46,6 +47,7 @@ ROWS: dict[str, Row] = {
         HANDLERS,
         LAG,
         START,
+        MANY,
         VERIFY,
         VERIFY_RECORDS,
         FAR,

@@ -28,6 +28,7 @@ _KIP_BEFORE, _KIP_AFTER = 50.0, 15.0
 _PANELS = ("peak RSS, MB", "GC, ms", "KB a batch", "conversions")
 
 _NATIVE, _PURE = "shoal, native", "shoal, pure Python"
+_BY_PARTITION = "native, metrics by partition"
 
 
 class _Aim(NamedTuple):
@@ -54,6 +55,10 @@ _AIMS = (
     _Aim("the longest lag", "lag", _NATIVE, "longest, ms", 100),
     _Aim("the same load", "lag", _NATIVE, "CPU, % of a core", 6.0),
     _Aim("a start", "start", "native", "first batch, s", 7.0),
+    _Aim("a start with 10,100 partitions", "many", _BY_PARTITION, "CPU-s until the first batch", 8.0),
+    _Aim("10,000 idle partitions", "many", _BY_PARTITION, "idle, % of a core", 5.0),
+    _Aim("a scrape of them", "many", _BY_PARTITION, "a scrape, CPU-s", 0.3),
+    _Aim("a scrape of their topics", "many", "native, metrics by topic", "a scrape, MB", 2.0),
     _Aim(
         "one partition, its source 80 ms away",
         "far",
