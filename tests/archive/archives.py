@@ -11,17 +11,18 @@ from typing import Any
 
 from shoal.archive.aborted import OpenAborted
 from shoal.archive.directory import Archive, ArchivedTopic
+from shoal.archive.files import FileRange
 from shoal.archive.names import ObjectName
 from shoal.archive.objects import PartitionObjects
-from shoal.archive.reading import PartitionReader
+from shoal.archive.reading import PartitionReader, ReadBatches
 from shoal.archive.segment import OpenSegment, SegmentFacts
-from shoal.archive.store import FileRange
 from shoal.records import split
 from tests.world import batches
 
 __all__ = [
     "TOPIC_ID",
     "add",
+    "bytes_of",
     "described",
     "new_archive",
     "objects_of",
@@ -67,13 +68,17 @@ def room(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
-def read_all(objects: PartitionObjects, most_bytes: int, *, unread: bool) -> bytes:
+def bytes_of(read: ReadBatches | None) -> bytes | None:
+    """Return the batches that a reader returned."""
+    got: Any = read and read.record_set
+    return os.pread(got.file.fileno(), got.size, got.position) if isinstance(got, FileRange) else got
+
+
+def read_all(objects: PartitionObjects, most_bytes: int = 10_000) -> bytes:
     """Return the batches of a partition, each answer with at most so many bytes or one batch."""
     found, offset = b"", objects.start_offset or 0
     with closing(PartitionReader(objects)) as reader:
-        while (read := reader.read(offset, room(most_bytes), unread=unread)) is not None:
-            got: Any = read.record_set
-            data = os.pread(got.file.fileno(), got.size, got.position) if isinstance(got, FileRange) else got
+        while (data := bytes_of(reader.read(offset, room(most_bytes)))) is not None:
             found += data
             offset = [*split(memoryview(data))][-1].header.next_offset
     return found

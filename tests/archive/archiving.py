@@ -10,7 +10,6 @@ from pathlib import Path
 from shoal.archive.directory import Archive
 from shoal.archive.objects import PartitionObjects
 from shoal.client.config import ClientConfig
-from shoal.mirroring.control import Control
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.archiving import follow_documents
 from shoal.verify import Outcome, verify
@@ -94,7 +93,7 @@ class Archiving:
 
     def content(self, partition: int = 0) -> bytes:
         """The batches of a partition, as a reader gets them."""
-        return read_all(self.objects(partition), 100_000, unread=True)
+        return read_all(self.objects(partition), 100_000)
 
     def end(self, partition: int = 0) -> int | None:
         return self.objects(partition).end_offset
@@ -115,13 +114,12 @@ class Archiving:
         self,
         start: int | None = None,
         end: int | None = None,
-        control: Control | None = None,
         number: int = 0,
     ) -> None:
         """Restore a partition up to an offset, by one task."""
         start = self.objects(number).start_offset or 0 if start is None else start
         end = self.end(number) or 0 if end is None else end
-        result = self.restoring.run([CopyRange("topic", number, "topic", start, end)], control)
+        result = self.restoring.run([CopyRange("topic", number, "topic", start, end)])
         assert result == TaskResult((), complete=True), [str(each) for each in result.stopped]
 
     def restored(self, number: int = 0) -> Sequence[Content]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,9 @@ from shoal.archive.store import open_store
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, ConfigError, Disconnected, ShoalError
+from shoal.timing import Timing
 from shoal.verify import Outcome
+from tests.archive.archives import add, new_archive, objects_of, plain, read_all
 from tests.archive.archiving import Archiving, stored
 from tests.archive.failing_store import Answer, FailingStore, Fault, Request
 from tests.world.source import SourcePartition
@@ -115,6 +119,36 @@ def test_task_that_sees_an_old_listing_archives_the_same_records_again(
         assert_restored(archiving, source)
 
 
+@pytest.mark.parametrize("most_bytes", [0, 1_000_000])
+def test_object_is_downloaded_once_if_the_local_disk_has_room(
+    url: str, store: FailingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+) -> None:
+    monkeypatch.setattr("shoal.archive.files.MOST_COPIED_BYTES", most_bytes)
+    archive = new_archive(url)
+    name, _ = add(archive, plain(3, 2), tmp_path)
+    downloads = []
+
+    def count(request: Request) -> None:
+        if request.method == "GET" and request.key.endswith(f"{name}.log"):
+            downloads.append(request)
+
+    store.fault = count
+    assert read_all(objects_of(archive)) == plain(3, 2)
+    assert len(downloads) == (1 if most_bytes else 2)
+
+
+def test_store_that_is_silent_in_the_middle_of_a_write_is_named(url: str, store: FailingStore) -> None:
+    new_archive(url)
+    archive = Archive.open(url, timing=Timing(store_answers_s=0.2))
+    released = threading.Event()
+    store.fault = lambda request: released.wait(30.0) if request.method == "PUT" else None
+    try:
+        with pytest.raises(Disconnected, match=r"runs/x\.json: no answer in 0\.2 s"):
+            archive.store.write("runs/x.json", b"{}")
+    finally:
+        released.set()
+
+
 REFUSALS: dict[str, tuple[Answer, type[ShoalError], str]] = {
     "wrong key": (Answer(403, "InvalidAccessKeyId"), AccessRefused, "credentials"),
     "wrong secret": (Answer(403, "SignatureDoesNotMatch"), AccessRefused, "credentials"),
@@ -137,13 +171,7 @@ def test_refusal_of_the_store_names_the_object_and_the_remedy(
         archive.store.write("topics/orders", b"{}")
     assert store.endpoint not in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("kind", REFUSALS)
-def test_refusal_at_the_start_is_no_reason_to_wait(url: str, store: FailingStore, kind: str) -> None:
-    answer, _, _ = REFUSALS[kind]
-    store.fault = lambda request: answer
-    with pytest.raises((AccessRefused, ConfigError), match="s3://"):
+    with pytest.raises((AccessRefused, ConfigError), match="s3://"):  # at the start it is no reason to wait
         open_store(url)
 
 

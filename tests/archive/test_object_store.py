@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import boto3
 import pytest
 
 from shoal.archive.credentials import StoreCredentials
+from shoal.archive.files import read_whole
 from shoal.archive.store import open_store
-from shoal.errors import ConfigError, Disconnected
+from shoal.errors import ConfigError, Disconnected, StorageFailed
 from shoal.timing import Timing
 from tests.archive.archives import add, new_archive, objects_of, plain
-
-
-def test_archive_ignores_an_upload_without_its_description(bucket: str, tmp_path: Path) -> None:
-    archive = new_archive(bucket)
-    archive.store.write(f"{objects_of(archive).path}/00000000000000000000.1-1.log", plain(3))
-    objects = objects_of(archive)
-    assert (objects.end_offset, objects.next_generation) == (None, 2)
-    assert objects.uncounted == ["00000000000000000000.1-1.log"]
 
 
 def test_bucket_that_is_not_there_is_a_sentence(endpoint: str) -> None:
@@ -60,3 +54,12 @@ def test_store_that_takes_a_connection_and_sends_nothing_is_named() -> None:
 
 def test_messages_have_no_parameters_of_the_url(bucket: str) -> None:
     assert "endpoint" not in open_store(bucket).url
+
+
+def test_store_never_overwrites(bucket: str) -> None:
+    store = open_store(bucket)
+    store.write("a", b"first")
+    with pytest.raises(StorageFailed, match=r"kafka/a: .*overwrites nothing"):
+        store.write("a", b"second")
+    with closing(store.open("a")) as file:
+        assert read_whole(file) == b"first"

@@ -12,18 +12,17 @@ import xxhash
 from shoal.archive.description import DamagedObject, encode
 from shoal.archive.directory import Archive
 from shoal.archive.names import ObjectName
-from tests.archive.archives import add, new_archive, objects_of, plain, read_all, reader_of, room
+from tests.archive.archives import add, bytes_of, new_archive, objects_of, plain, read_all, reader_of, room
 from tests.world import batches
 
 
 @pytest.mark.parametrize("most_bytes", [1, 100, 200, 10_000])
-@pytest.mark.parametrize("unread", [False, True])
-def test_read_returns_all_batches_of_all_objects(tmp_path: Path, most_bytes: int, unread: bool) -> None:
+def test_read_returns_all_batches_of_all_objects(tmp_path: Path, most_bytes: int) -> None:
     archive = new_archive(tmp_path / "a")
     first, second = plain(3, 1, 40), plain(2, 2, base_offset=44)
     add(archive, first, tmp_path)
     add(archive, second, tmp_path, offset=44)
-    assert read_all(objects_of(archive), most_bytes, unread=unread) == first + second
+    assert read_all(objects_of(archive), most_bytes) == first + second
 
 
 def damage(archive: Archive, suffix: str, change: int) -> str:
@@ -53,9 +52,7 @@ def test_read_refuses_a_damaged_object_before_its_first_byte(
     name = damage(archive, suffix, change)
     with closing(reader_of(archive)) as reader:
         if suffix == "txnindex" or change:
-            before = reader.read(0, room(10_000))
-            assert before is not None
-            assert before.record_set == plain(3)
+            assert bytes_of(reader.read(0, room(10_000))) == plain(3)
         with pytest.raises(DamagedObject, match=name):
             reader.read(3, room(10_000))
 

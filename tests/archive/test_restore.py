@@ -30,7 +30,6 @@ from tests.archive.archives import TOPIC_ID, add, described, new_archive, object
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import content_of
-from tests.world.control import Killed, Mortal
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -51,16 +50,12 @@ class Restoring:
         end = objects_of(self.archive).end_offset or 0
         add(self.archive, record_set, self.directory, offset=end, **how)  # type: ignore[arg-type]
 
-    def run(self, control: Mortal | None = None) -> list[str]:
+    def run(self) -> list[str]:
         """Restore to the end; return why the partition stopped."""
         end = objects_of(self.archive).end_offset or 0
         restoring = self.brokers.with_settings(source=self.source)
-        result = restoring.run([CopyRange("orders", 0, "orders", 0, end)], control)
+        result = restoring.run([CopyRange("orders", 0, "orders", 0, end)])
         return [each.reason for each in result.stopped]
-
-    @property
-    def log(self) -> object:
-        return self.brokers.destination.log("orders", 0)
 
 
 @pytest.fixture
@@ -87,20 +82,6 @@ def test_restore_keeps_its_position_at_the_destination(restoring: Restoring) -> 
     restoring.add(plain(2, base_offset=3))
     assert restoring.run() == []
     assert len(content_of(restoring.brokers.destination.log("orders", 0))) == 5
-
-
-@pytest.mark.parametrize("at_check", range(1, 14, 2))
-def test_restore_that_was_killed_continues_exactly_once(restoring: Restoring, at_check: int) -> None:
-    for offset in range(0, 40, 4):
-        restoring.add(plain(4, base_offset=offset))
-    mortal = Mortal(at_check)
-    try:
-        restoring.run(mortal)
-    except Killed:
-        mortal.orphan()
-    assert restoring.run() == []
-    values = [each.value for each in content_of(restoring.brokers.destination.log("orders", 0))]
-    assert values == [b"value at %d" % number for number in range(40)]
 
 
 def test_restore_stops_at_a_damaged_object_and_names_it(restoring: Restoring) -> None:

@@ -11,8 +11,8 @@ import xxhash
 
 from shoal.archive.aborted import OpenAborted, read_index
 from shoal.archive.description import DamagedObject
+from shoal.archive.files import Store
 from shoal.archive.segment import OpenSegment
-from shoal.archive.store import Store
 from shoal.errors import CorruptBatch, StorageFailed
 from shoal.records import Codec
 from tests.archive.archives import TOPIC_ID, add, new_archive, objects_of, plain

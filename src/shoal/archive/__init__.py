@@ -7,7 +7,9 @@ once and has a name of its own. In the order of use:
 - :mod:`.names`: the paths, and which names of a cluster or of a store may become part of one.
 - :mod:`.urls`: which directories there are, and what their URLs may have.
 - :mod:`.credentials`: the secrets of a store.
-- :mod:`.store`: a directory of the local file system, or of an object store through ``pyarrow.fs``.
+- :mod:`.files`: files that are read, local ones or those of a store.
+- :mod:`.object_store`: a directory of an object store, through ``pyarrow.fs``.
+- :mod:`.store`: a directory of the local file system, or of such a store.
 - :mod:`.aborted`: the index of aborted transactions, in Kafka's format.
 - :mod:`.segment`: batches that are gathered on the local disk, until they become an object.
 - :mod:`.description`: the files of JSON.

@@ -34,9 +34,9 @@ from ..protocol.fetch import FetchedPartition, FetchResponse, encode_fetch_respo
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..topic_partition import TopicPartition
 from .directory import Archive, ArchivedTopic
+from .files import FileRange
 from .group_answers import GroupAnswers
 from .reading import PartitionReader
-from .store import FileRange
 
 __all__ = ["ARCHIVE_HOST", "connect", "problem_of", "problem_of_topic"]
 
@@ -379,7 +379,7 @@ class _Served:
             if not answer.start <= offset <= answer.end:
                 answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             elif len(room):
-                read = partition.reader.read(offset, room[: max(1, wanted.partition_max_bytes)], unread=True)
+                read = partition.reader.read(offset, room[: max(1, wanted.partition_max_bytes)])
                 if read is not None:
                     answer.record_set = read.record_set
                     answer.aborted = read.aborted if isolation_level else ()

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from ..errors import ConfigError, ShoalError
 from ..json_values import read_value, to_json, typed
+from .files import Listed, Store, read_whole
 from .names import ARCHIVE_FILE, UnsafeName, is_cluster_id, read_timed_file, timed_file
-from .store import Listed, Store, read_whole
 
 __all__ = [
     "FORMAT",

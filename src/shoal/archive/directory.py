@@ -16,6 +16,7 @@ from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
 from .credentials import StoreCredentials
 from .description import DamagedObject, NoArchive, encode, listed, newest_time, read_archive_id, read_json
+from .files import Store
 from .names import (
     ARCHIVE_FILE,
     ARCHIVE_TOPICS,
@@ -28,7 +29,7 @@ from .names import (
     topic_path,
 )
 from .objects import PartitionObjects
-from .store import Store, open_store
+from .store import open_store
 
 __all__ = ["Archive", "ArchivedTopic"]
 

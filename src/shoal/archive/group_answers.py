@@ -9,8 +9,8 @@ from typing import Any
 from ..protocol.apis import ApiKey
 from ..protocol.codec import response_class
 from ..topic_partition import TopicPartition
+from .files import Store
 from .groups import ArchivedGroups, read_groups
-from .store import Store
 
 __all__ = ["GroupAnswers"]
 

@@ -14,8 +14,8 @@ from typing import TypeAlias
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
 from .description import encode, listed, newest_time, read_newest
+from .files import Store
 from .names import ARCHIVE_GROUPS, check_topic, read_partition, read_timed_file, timed_file
-from .store import Store
 
 __all__ = ["ArchivedGroups", "check_time", "read_groups", "write_groups"]
 

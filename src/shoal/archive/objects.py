@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from .description import DamagedObject, listed, read_json
+from .files import Store, StoredFile
 from .names import ObjectName
 from .segment import SegmentFacts
-from .store import Store, StoredFile
 
 __all__ = ["PartitionObjects"]
 

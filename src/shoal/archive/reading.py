@@ -3,7 +3,8 @@ The batches of an archived partition, read from its objects in the order of thei
 
 The whole object is read against its digest before the first byte of it is returned, once in a process. So a
 damaged object stops its partition where it begins. That reading marks places between batches, so that a local
-file is sent from one to another without being read again by this process.
+file is sent from one to another without being read again by this process. It also makes a local file of an
+object of a store, which is downloaded once.
 """
 
 from __future__ import annotations
@@ -11,21 +12,22 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import xxhash
 
-from ..records import BatchHeader, read_records, split
+from ..records import RecordBatch, read_records, split
 from ..records.batch import HEADER_SIZE, LOG_OVERHEAD
+from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.legacy import read_timestamp
 from .aborted import AbortedEntry, read_index
 from .description import DamagedObject
+from .files import StoredFile, read_whole
 from .names import ObjectName
 from .objects import PartitionObjects
 from .segment import digest_of
-from .store import StoredFile, read_whole
 
 __all__ = ["PartitionReader", "ReadBatches"]
 
@@ -44,7 +46,8 @@ class ReadBatches(NamedTuple):
     Batches of one object.
 
     Attributes:
-        record_set: Whole batches; the first has the wanted offset, or is the next one behind it.
+        record_set: Whole batches to be sent, perhaps a :class:`~.files.FileRange`; the first has the wanted
+            offset, or is the next one behind it.
         aborted: ``(producer_id, first_offset)`` of the aborted transactions among them.
 
     """
@@ -81,15 +84,24 @@ class _Opened:
                 self.position, self.offset = begins_at + following, next_offset
 
     def verify(self, digest: str) -> None:
-        """Read the whole object against its digest, mark places, and come back."""
+        """Read the whole object against its digest, mark places, keep it in a local file, and come back."""
         computed = xxhash.xxh3_128()
         begin = self.position, self.offset
-        for piece in self.pieces():
-            computed.update(piece)
-            self.marks.append((self.position, self.offset))
-        self.position, self.offset = begin
-        if computed.hexdigest() != digest:
-            raise DamagedObject(self.where, "its digest differs from its description")
+        with ExitStack() as stack:
+            copy = self.file.local_copy()
+            if copy is not None:
+                stack.callback(copy.close)
+            for piece in self.pieces():
+                computed.update(piece)
+                self.marks.append((self.position, self.offset))
+                copy = copy if copy is not None and copy.append(piece) else None
+            self.position, self.offset = begin
+            if computed.hexdigest() != digest:
+                raise DamagedObject(self.where, "its digest differs from its description")
+            if copy is not None:
+                self.file.close()
+                self.file = copy
+                stack.pop_all()
 
     def pass_on(self, room: memoryview) -> memoryview:
         """Return the next batches up to a marked place, to be sent; without one, as :meth:`read`."""
@@ -107,6 +119,11 @@ class _Opened:
         while piece := self.read(room):
             yield piece
 
+    def batches(self) -> Iterator[RecordBatch]:
+        """Yield the batches from here on, each a view that is valid until the next piece."""
+        for piece in self.pieces():
+            yield from split(piece)
+
     def _room(self) -> memoryview:
         return memoryview(bytearray(min(self.file.piece_bytes, self.file.size)))
 
@@ -115,8 +132,8 @@ class _Opened:
         if self.position >= self.file.size or self.offset >= self.until:
             return room[:0]
         data, end = self._piece(room), 0
-        for following, base_offset, next_offset in _batches(data, self.offset):
-            if base_offset >= self.until:
+        for following, begins, next_offset in _batches(data, self.offset):
+            if begins >= self.until:
                 break
             end, self.offset = following, next_offset
         self.position += end
@@ -141,10 +158,11 @@ class _Opened:
 
 def _batches(data: memoryview, offset: int) -> Iterator[tuple[int, int, int]]:
     """
-    Yield the position behind each whole batch, its base offset, and the offset behind it.
+    Yield the position behind each whole batch, an offset at which it begins or before, and the one behind it.
 
-    The walk ends before bytes that are no whole batch, and before a batch that does not follow: it ends at or
-    before the given offset, or the end of the last one.
+    The header of an old wrapper has the offset of its last message alone. The walk ends before bytes that are
+    no whole batch, and before a batch that does not follow: it ends at or before the given offset, or the end
+    of the last one.
     """
     position, end = 0, len(data)
     while end - position >= _HEAD.size:
@@ -155,8 +173,8 @@ def _batches(data: memoryview, offset: int) -> Iterator[tuple[int, int, int]]:
         delta = _DELTA.unpack_from(data, position + 23)[0] if magic == 2 else 0
         if delta < 0 or base + delta < offset:
             return
-        position, offset = following, base + delta + 1
-        yield position, base, offset
+        begins, position, offset = base if magic == 2 else offset, following, base + delta + 1
+        yield position, begins, offset
 
 
 class PartitionReader:
@@ -166,14 +184,13 @@ class PartitionReader:
         self.objects = objects
         self._opened: _Opened | None = None
 
-    def read(self, offset: int, room: memoryview, *, unread: bool = False) -> ReadBatches | None:
+    def read(self, offset: int, room: memoryview) -> ReadBatches | None:
         """
         Return batches from an offset on: as many as there is room for, and at least one.
 
         Args:
             offset: The offset.
             room: Memory for the batches; one that is larger has memory of its own.
-            unread: Whether the batches are only sent: they may be a :class:`~.store.FileRange`.
 
         Returns:
             None at the end of the archive.
@@ -184,7 +201,7 @@ class PartitionReader:
 
         """
         while (opened := self._open_at(offset)) is not None:
-            if found := opened.pass_on(room) if unread else opened.read(room):
+            if found := opened.pass_on(room):
                 return ReadBatches(found, self._aborted(opened, offset))
             # Nothing is left of the object: the next one begins behind it.
             offset = max(offset, opened.until)
@@ -219,7 +236,7 @@ class PartitionReader:
         with closing(self._open(earlier, end)) as before, closing(self._open(later, end)) as after:
             before.seek(begin)
             after.seek(begin)
-            offset = _first_difference(_headers(before), _headers(after))
+            offset = _first_difference(before.batches(), after.batches())
         if offset is not None:
             raise DamagedObject(
                 where,
@@ -240,7 +257,7 @@ class PartitionReader:
                 _verified.add(key)
             opened.entries = self._read_index(name) if facts.index_bytes else []
         except BaseException:
-            file.close()
+            opened.close()
             raise
         opened.until = min(until, facts.next_offset)
         return opened
@@ -292,28 +309,30 @@ class PartitionReader:
         self._opened = None
 
 
-def _headers(opened: _Opened) -> Iterator[BatchHeader]:
-    """Yield the headers of an object's batches, from its place on."""
-    for piece in opened.pieces():
-        for batch in split(piece):
-            yield batch.header
-
-
-def _first_difference(earlier: Iterator[BatchHeader], later: Iterator[BatchHeader]) -> int | None:
+def _first_difference(earlier: Iterator[RecordBatch], later: Iterator[RecordBatch]) -> int | None:
     """
     Return the base offset of the first batch that compaction does not explain; None without one.
 
     A task writes only while its lease lasts, but a lease can end between its last look and the last file.
     Then two objects have the same offsets, of the same log. Compaction may have removed batches, or records
-    of a batch, before the later one was written; it keeps the base offsets of the others.
+    of a batch, before the later one was written.
     """
-    for header in later:
-        same = next((each for each in earlier if each.base_offset >= header.base_offset), None)
-        if same is None or same.base_offset != header.base_offset:
-            return header.base_offset
-        if header.crc != same.crc and header.records_count >= same.records_count:
-            return header.base_offset
+    for batch in later:
+        base_offset = batch.header.base_offset
+        same = next((each for each in earlier if each.header.base_offset >= base_offset), None)
+        if same is None or not _has_all(same, batch):
+            return base_offset
     return None
+
+
+def _has_all(earlier: RecordBatch, later: RecordBatch) -> bool:
+    """Whether a batch is another one, or what compaction has left of it."""
+    header, former = later.header, earlier.header
+    if header.magic == former.magic == 2:  # compaction keeps the base offset
+        is_smaller = header.records_count < former.records_count
+        return header.base_offset == former.base_offset and (header.crc == former.crc or is_smaller)
+    left = read_records(later, DEFAULT_LIMIT_BYTES)
+    return set(left) <= set(read_records(earlier, DEFAULT_LIMIT_BYTES))
 
 
 def _first_since(

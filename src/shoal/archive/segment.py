@@ -25,8 +25,8 @@ from ..records.batch import MAX_TIMESTAMP_OFFSET
 from ..records.legacy import read_timestamp
 from . import description
 from .aborted import OpenAborted
+from .files import Store, read_whole, spare_cache, storage_failed
 from .names import ObjectName
-from .store import Store, read_whole, spare_cache, storage_failed
 
 __all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
 

@@ -15,13 +15,12 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
-from shoal.records import Codec
-from tests.archive.archives import room
+from tests.archive.archives import bytes_of, room
 from tests.archive.archiving import Archiving, stored
 from tests.world import batches
 from tests.world.clusters import QUICK
 from tests.world.faults import answers
-from tests.world.history import ABORT, COMMIT, History
+from tests.world.history import ABORT, History
 from tests.world.logs import lose_tail, may_compact
 from tests.world.waiting import wait_until
 
@@ -30,18 +29,6 @@ from tests.world.waiting import wait_until
 def archiving(tmp_path: Path) -> Iterator[Archiving]:
     with Archiving.started(tmp_path / "archive") as started:
         yield started
-
-
-def test_task_archives_every_kind_of_batch_byte_for_byte(archiving: Archiving) -> None:
-    (history,) = archiving.brokers.topic()
-    history.plain(3, 1, 20).plain(2, codec=Codec.LZ4).plain(1, flags=batches.LOG_APPEND_TIME)
-    history.transaction(2, 3, ends=ABORT).transaction(4, ends=COMMIT).gap(7).empty().holed(5, [0, 3]).plain(1)
-    task = archiving.start()
-    archiving.driver.want(0, end=history.next_offset)
-    wait_until(lambda: archiving.driver.server.is_done)
-    archiving.driver.end(task)
-    assert archiving.content() == stored(history.log)
-    assert archiving.end() == history.next_offset
 
 
 def test_task_archives_up_to_the_last_stable_offset(archiving: Archiving) -> None:
@@ -62,20 +49,6 @@ def test_task_archives_up_to_the_last_stable_offset(archiving: Archiving) -> Non
     assert list(read.aborted) == [(5, 3)]
 
 
-def test_task_writes_a_segment_when_it_is_full(tmp_path: Path) -> None:
-    with Archiving.started(tmp_path / "archive", segment_bytes=1) as archiving:
-        (history,) = archiving.brokers.topic()
-        history.plain(3)
-        task = archiving.start()
-        archiving.driver.want(0)
-        wait_until(lambda: archiving.end() == 3)
-        history.plain(2)
-        wait_until(lambda: archiving.end() == 5)
-        archiving.driver.end(task)
-        assert [each.base_offset for each in archiving.objects().names] == [0, 3]
-        assert archiving.content() == stored(history.log)
-
-
 def test_task_writes_a_segment_when_it_is_old(tmp_path: Path) -> None:
     with Archiving.started(tmp_path / "archive", segment_s=0.05) as archiving:
         (history,) = archiving.brokers.topic()
@@ -84,17 +57,6 @@ def test_task_writes_a_segment_when_it_is_old(tmp_path: Path) -> None:
         archiving.driver.want(0)
         wait_until(lambda: archiving.end() == 3)
         archiving.driver.end(task)
-
-
-def test_task_that_leaves_archives_its_open_segment(archiving: Archiving) -> None:
-    (history,) = archiving.brokers.topic()
-    history.plain(3)
-    task = archiving.start()
-    archiving.driver.want(0)
-    wait_until(lambda: archiving.fetched_bytes > 0)
-    assert archiving.end() is None
-    archiving.driver.end(task)
-    assert archiving.end() == 3
 
 
 def test_task_after_one_that_was_killed_continues_at_the_last_object(archiving: Archiving) -> None:
@@ -201,8 +163,8 @@ def test_task_counts_records_that_the_source_deleted(tmp_path: Path, continues: 
         archiving.driver.end(later)
         assert archiving.incidents() == [IncidentKind.SOURCE_RETENTION.value]
         with closing(PartitionReader(archiving.objects())) as reader:
-            read = reader.read(3, room(100_000))
-        assert (read is not None and read.record_set) == (continues and stored(history.log))
+            found = bytes_of(reader.read(3, room(100_000)))
+        assert found == (stored(history.log) if continues else None)
 
 
 def test_task_stops_at_a_damaged_batch_and_archives_the_batches_before_it(tmp_path: Path) -> None:
