@@ -10,7 +10,7 @@ import pytest
 
 from shoal.archive.credentials import StoreCredentials
 from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig
+from shoal.client.config import ArchiveConfig, ClientConfig
 from shoal.client.security import Security
 from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
@@ -76,7 +76,8 @@ def test_bucket_is_opened_with_the_keys_of_the_properties(
         "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
     )
     client.create_bucket(Bucket="by-keys")
-    config = config_of(f"s3://by-keys/kafka?region=us-east-1&endpoint_override={endpoint}", **S3)
+    url = f"s3://by-keys/kafka?region=us-east-1&endpoint_override={endpoint}"
+    config = ArchiveConfig.at_directory("source", url, S3, "the test")
     config.open_archive(creates=True).describe(described())
     with Cluster(config) as archive:
         assert "orders" in archive.refresh().topics

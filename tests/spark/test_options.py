@@ -139,14 +139,14 @@ def test_missing_properties_file_is_named() -> None:
 
 def test_directory_stands_in_place_of_a_cluster_and_selects_all_topics() -> None:
     options = ReadOptions.parse({"path": "/data/archive"}, streaming=False)
-    assert options.source.directory == "/data/archive"
+    assert options.source.servers == "/data/archive"
     assert options.topics is not None
     assert options.topics.matches(TopicMetadata("orders", None, False, {}))
 
 
 @pytest.mark.parametrize("path", ["archive", "data/archive"])
 def test_relative_directory_needs_no_dot(path: str) -> None:
-    assert ReadOptions.parse({"path": path}, streaming=False).source.directory == f"./{path}"
+    assert ReadOptions.parse({"path": path}, streaming=False).source.servers == f"./{path}"
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ from .files import FileRange
 from .group_answers import GroupAnswers
 from .reading import PartitionReader
 
-__all__ = ["ARCHIVE_HOST", "connect", "problem_of", "problem_of_topic"]
+__all__ = ["ARCHIVE_HOST", "ARCHIVE_PORT", "connect", "problem_of"]
 
 #: The name and port of the only broker; nothing connects to them.
-ARCHIVE_HOST, _PORT = "archive.invalid", 9092
+ARCHIVE_HOST, ARCHIVE_PORT = "archive.invalid", 9092
 _NODE = 0
 
 _VERSIONS = {
@@ -72,15 +72,18 @@ _SIZE = struct.Struct(">i")
 _problems: dict[tuple[str, TopicPartition | None], ShoalError] = {}
 
 
-def problem_of(url: str, partition: TopicPartition | None) -> ShoalError | None:
-    """Return why an archive's last answer about a partition, or about its topics, was an error."""
-    return _problems.get((url, partition))
+def problem_of(url: str, about: TopicPartition | str | None) -> ShoalError | None:
+    """
+    Return why an archive's last answer about a partition, or about its topics, was an error.
 
+    Args:
+        url: Its directory.
+        about: The partition; None for all of the archive; a topic that it lists and that cannot be read.
 
-def problem_of_topic(url: str, topic: str) -> ShoalError | None:
-    """Return why an archive has a topic that cannot be read."""
-    listing = _listings.get(url)
-    return None if listing is None else listing.damaged.get(topic)
+    """
+    if isinstance(about, str):
+        return _listings[url].damaged.get(about) if url in _listings else None
+    return _problems.get((url, about))
 
 
 def connect(archive: Archive, url: str, groups_by_ms: int | None = None) -> socket.socket:
@@ -212,7 +215,7 @@ class _Served:
         else:
             names = list(dict.fromkeys(each.name for each in request.topics))
         return message(
-            brokers=[message.MetadataResponseBroker(node_id=_NODE, host=ARCHIVE_HOST, port=_PORT)],
+            brokers=[message.MetadataResponseBroker(node_id=_NODE, host=ARCHIVE_HOST, port=ARCHIVE_PORT)],
             cluster_id=self._archive.id,
             controller_id=_NODE,
             topics=[self._described(name) for name in names],
@@ -244,7 +247,7 @@ class _Served:
     def _find_coordinators(self, request: Any) -> Any:
         message = response_class(ApiKey.FIND_COORDINATOR)
         coordinators = [
-            message.Coordinator(key=each, node_id=_NODE, host=ARCHIVE_HOST, port=_PORT)
+            message.Coordinator(key=each, node_id=_NODE, host=ARCHIVE_HOST, port=ARCHIVE_PORT)
             for each in request.coordinator_keys
         ]
         return message(coordinators=coordinators)

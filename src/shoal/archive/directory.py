@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import uuid
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -238,12 +238,11 @@ class Archive:
         """Return the objects of a partition, as they are now."""
         return PartitionObjects(self.store, partition_path(topic, directory_id, partition))
 
-    def examine(self) -> tuple[Sequence[ShoalError], Sequence[str]]:
+    def problems(self) -> Iterator[str]:
         """
-        Return the damage that descriptions and sizes show, and the files that do not count.
+        Yield the damage that descriptions and sizes show, and a sentence about the files that do not count.
 
-        Each partition has at most one damage: the first. A file without a description was left by a failed
-        upload, or by a task that was killed.
+        Each partition has at most one damage: the first.
         """
 
         def look(
@@ -253,8 +252,34 @@ class Archive:
             return objects.first_problem(), uncounted
 
         found = self.each_partition(self.topics().values(), look)
-        damages = [*self.damaged.values(), *(damage for damage, _ in found if damage is not None)]
-        return damages, [each for _, uncounted in found for each in uncounted]
+        yield from map(str, self.damaged.values())
+        yield from (str(damage) for damage, _ in found if damage is not None)
+        if uncounted := [each for _, files in found for each in files]:
+            yield (
+                f"files of {self.store.url} do not count, since their .json is missing ({len(uncounted):,}, "
+                f"such as {uncounted[0]}): a failed upload or a killed task left them. You may delete them "
+                "while no mirror writes there"
+            )
+
+    def pieces(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> list[tuple[TopicPartition, int, int]]:
+        """
+        Cut ranges of offsets at the ends of their objects.
+
+        Raises:
+            ShoalError: A description is damaged, an object is missing, or the store does not answer.
+
+        """
+
+        def cut(
+            topic: ArchivedTopic, number: int, objects: PartitionObjects
+        ) -> list[tuple[TopicPartition, int, int]]:
+            partition = TopicPartition(topic.topic, number)
+            return [(partition, begin, end) for _, begin, end in objects.pieces(*ranges[partition])]
+
+        topics = [topic for _, topic in sorted(self.topics().items())]
+        return [piece for found in self.each_partition(topics, cut, ranges) for piece in found]
 
     def each_partition(
         self,

@@ -1,4 +1,4 @@
-"""What an archive needs of a directory and of its files, and the files of this machine."""
+"""The interface of directories and their files, and the files of this machine."""
 
 from __future__ import annotations
 

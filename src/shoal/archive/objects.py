@@ -7,7 +7,7 @@ Listings are as old as the last look. Descriptions never change, so each is read
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from .description import DamagedObject, listed, read_json
@@ -143,14 +143,10 @@ class PartitionObjects:
 
         Each description is read, but no batch.
         """
-        offset = self.names[0].base_offset if self.names else 0
         try:
-            while (found := self.at(offset)) is not None:
-                name, until = found
-                facts = self.facts(name)
-                if facts.index_bytes:
-                    self._check_size(name, "txnindex", facts.index_bytes)
-                offset = max(offset + 1, min(until, facts.next_offset))
+            for name, _, _ in self.pieces(self.names[0].base_offset if self.names else 0, _ANY_OFFSET):
+                if size := self.facts(name).index_bytes:
+                    self._check_size(name, "txnindex", size)
         except DamagedObject as error:
             return error
         return None
@@ -198,6 +194,13 @@ class PartitionObjects:
             if each.generation > found.generation and each.base_offset > found.base_offset
         )
         return found, min(later, default=_ANY_OFFSET)
+
+    def pieces(self, offset: int, end: int) -> Iterator[tuple[ObjectName, int, int]]:
+        """Yield the objects that are read from an offset up to an end, each with its part of the offsets."""
+        while offset < end and (found := self.at(offset)) is not None:
+            name, until = found
+            begin, offset = offset, max(offset + 1, min(until, self.facts(name).next_offset, end))
+            yield name, begin, offset
 
     def overlapping(self, name: ObjectName) -> list[ObjectName]:
         """Return the other objects that have some of an object's offsets: one of two writers was late."""

@@ -164,7 +164,7 @@ def parse_cluster(
     config, warnings = ClientConfig.from_properties(name, properties, where=where)
     for warning in warnings:
         warn(warning)
-    if config.directory is not None and not archives:
+    if not config.has_brokers and not archives:
         raise ConfigError(
             f"--{option} {config.servers!r} is a directory, and this command needs a cluster. mirror, "
             "groups, verify and inspect take an archive"

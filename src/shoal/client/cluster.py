@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..archive.broker import connect as connect_archive
-from ..archive.broker import problem_of, problem_of_topic
-from ..archive.urls import shown_url
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
 from ..net.address import Address
@@ -21,7 +17,7 @@ from .backoff import Backoff
 from .config import ClientConfig
 from .connection import Connection
 from .metadata import Metadata, PartitionMetadata, read_coordinators, read_metadata
-from .opening import open_socket, with_advertiser
+from .opening import with_advertiser
 from .refused_logins import logins
 
 __all__ = ["Cluster", "is_transient", "patiently"]
@@ -112,25 +108,13 @@ class Cluster:
         """The cluster that holds the groups: this one, unless this is an archive."""
         return self._keeper or self
 
-    def problem_of(self, partition: TopicPartition | None) -> ShoalError | None:
-        """Return the sentence behind an error code, if this is an archive; None stands for its topics."""
-        directory = self.config.directory
-        return None if directory is None else problem_of(directory, partition)
-
-    def problem_of_topic(self, topic: str) -> ShoalError | None:
-        """Return why a topic cannot be read that the metadata have, if this is an archive."""
-        directory = self.config.directory
-        return None if directory is None else problem_of_topic(directory, topic)
-
     @property
     def name(self) -> str:
         """The cluster's name in errors; see :class:`ClientConfig`."""
         return self.config.name
 
     def __str__(self) -> str:
-        if self.config.directory is not None:
-            return f"the {self.name} archive at {shown_url(self.config.directory)}"
-        return f"the {self.name} cluster at {self.config.servers}"
+        return str(self.config)
 
     # Metadata
 
@@ -220,7 +204,7 @@ class Cluster:
         return connection
 
     def _nobody_answers(self, errors: Sequence[ShoalError]) -> ShoalError:
-        if (problem := self.problem_of(None)) is not None:
+        if (problem := self.config.problem_of(None)) is not None:
             return problem
         said = (each.reason if isinstance(each, Disconnected) else str(each) for each in errors)
         reasons = ", ".join(dict.fromkeys(said)) or "no broker is known"
@@ -285,9 +269,8 @@ class Cluster:
     ) -> Connection:
         self._connecting = address
         security = self.config.security
-        where = str(self) if self.config.directory else f"the {self.name} cluster's broker {address}"
         try:
-            with logins.attempt(self.config.bootstrap, address, security, where):
+            with logins.attempt(self.config.bootstrap, address, security, self.config.broker_at(address)):
                 return Connection(
                     address,
                     client_id=client_id or self.config.client_id,
@@ -296,17 +279,12 @@ class Cluster:
                     security=security,
                     on_begun=self._begin,
                     sizes=self.config.answer_sizes,
-                    open_with=self._open_socket,
+                    open_with=self.config.open_socket,
                 )
         except Unreachable as error:
             raise self.explain(address, error) from error
         finally:
             self._connecting = self._begun = None
-
-    def _open_socket(self, address: Address, timeout_s: float) -> socket.socket:
-        if self.config.directory is None:
-            return open_socket(address, timeout_s)
-        return connect_archive(self.config.open_archive(), self.config.directory, self.config.groups_by_ms)
 
     def explain(self, address: Address, error: Unreachable) -> Unreachable:
         """Add the server that advertises the address, unless it is a bootstrap server or worked before."""

@@ -1,18 +1,32 @@
-"""The configuration of a cluster's connections, by the properties of Kafka's Java clients."""
+"""
+The configuration of a cluster's connections, by the properties of Kafka's Java clients.
+
+An archive may stand in place of a cluster. :class:`ArchiveConfig` is its configuration, and answers whatever
+the two differ in: how a connection is opened, how an end is called in messages, and what an error code means.
+So a reader of an end asks no more about its kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import ClassVar
 
+from ..archive import broker
 from ..archive.credentials import STORE_PROPERTIES, read_credentials
+from ..archive.description import NoArchive
 from ..archive.directory import Archive
-from ..archive.urls import check_url, is_directory_url
-from ..errors import ConfigError
+from ..archive.groups import check_time
+from ..archive.urls import check_url, is_directory_url, shown_url
+from ..errors import ConfigError, ShoalError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
 from ..timing import DEFAULT_TIMING, Timing
+from ..topic_partition import TopicPartition
 from .answer_sizes import AnswerSizes
+from .opening import open_socket
 from .properties import integer, java, one_of, read_into, table_of
 from .security import (
     LEAST_ITERATIONS_PROPERTY,
@@ -23,12 +37,9 @@ from .security import (
     read_security,
 )
 
-__all__ = ["KNOWN_PROPERTIES", "ClientConfig", "IsolationLevel"]
+__all__ = ["KNOWN_PROPERTIES", "ArchiveConfig", "ClientConfig", "IsolationLevel"]
 
 DEFAULT_CLIENT_ID = "shoal"
-
-#: The only broker of an archive, which is reached in this process alone.
-ARCHIVE_SERVER = "archive.invalid:9092"
 
 #: The timeout of short requests that delay others; it is less than the lease of a mirror's tasks.
 _SHORT_REQUEST_TIMEOUT_MS = 8_000
@@ -95,12 +106,10 @@ class ClientConfig:
         security: TLS and SASL with their secrets; None for PLAINTEXT.
         answer_sizes: The bounds of the brokers' responses.
         timing: How long to wait for one of several brokers, and to write rows of a data frame.
-        directory: The URL or path of an archive in place of a cluster; None for a cluster.
-        archive_id: The id that the archive must have; None for any.
         keeper: The cluster that holds the position of a restore; None for a cluster.
         kept_as: Returns the name under which an archived topic's position is kept, that of the copy: brokers
             take no offsets of topics that they do not have. None if no name differs.
-        groups_by_ms: The time whose committed offsets an archive shows; None for the newest.
+        has_brokers: Whether brokers serve it, which have addresses and ACLs; an archive has files.
 
     """
 
@@ -114,11 +123,9 @@ class ClientConfig:
     security: Security | None = None
     answer_sizes: AnswerSizes = _DEFAULT_SIZES
     timing: Timing = DEFAULT_TIMING
-    directory: str | None = None
-    archive_id: str | None = None
     keeper: ClientConfig | None = None
     kept_as: Callable[[str], str] | None = None
-    groups_by_ms: int | None = None
+    has_brokers: ClassVar[bool] = True
 
     def impatient(self) -> ClientConfig:
         """Return the same configuration with a shorter timeout, for short requests that delay others."""
@@ -135,13 +142,39 @@ class ClientConfig:
         groups_by_ms: int | None = None,
     ) -> ClientConfig:
         """Return the same configuration; for an archive, with the values that a restore needs."""
-        if self.directory is None:
-            return self
-        return replace(self, keeper=other, kept_as=kept_as, groups_by_ms=groups_by_ms)
+        return self
 
     def with_id(self, cluster_id: str | None) -> ClientConfig:
         """Return the same configuration; an archive must have this id on whichever machine it is opened."""
-        return self if self.directory is None else replace(self, archive_id=cluster_id)
+        return self
+
+    def open_socket(self, address: Address, timeout_s: float) -> socket.socket:
+        """Connect to a broker; see :func:`.opening.open_socket`."""
+        return open_socket(address, timeout_s)
+
+    def problem_of(self, about: TopicPartition | str | None) -> ShoalError | None:
+        """Return the sentence behind an archive's last error; see :func:`shoal.archive.broker.problem_of`."""
+        return None
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong with an archive's files."""
+        yield from ()
+
+    def check_archived_groups(self) -> None:
+        """Raise ConfigError if an archive has no committed offsets of consumer groups to be translated."""
+
+    def pieces(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> list[tuple[TopicPartition, int, int]] | None:
+        """Cut ranges of offsets where each piece is read best by a task of its own; None if nowhere."""
+        return None
+
+    def __str__(self) -> str:
+        return f"the {self.name} cluster at {self.servers}"
+
+    def broker_at(self, address: Address) -> str:
+        """Return the name of a broker in messages."""
+        return f"the {self.name} cluster's broker {address}"
 
     @classmethod
     def given(
@@ -195,11 +228,11 @@ class ClientConfig:
         if "bootstrap.servers" not in properties:
             raise ConfigError(f"{where}: no bootstrap.servers. Set them to HOST:PORT of some brokers")
         servers = properties["bootstrap.servers"].strip()
-        directory = servers if is_directory_url(servers) else None
         try:
-            if directory is not None:
-                check_url(f"{where}:", directory)
-            bootstrap = parse_bootstrap(ARCHIVE_SERVER if directory is not None else servers)
+            if is_directory_url(servers):
+                check_url(f"{where}:", servers)
+                return ArchiveConfig.at_directory(name, servers, properties, where), warnings
+            bootstrap = parse_bootstrap(servers)
         except ValueError as error:
             raise ConfigError(f"{where}: bootstrap.servers: {error}") from None
         if properties.get("client.dns.lookup") == _CANONICAL:
@@ -210,9 +243,8 @@ class ClientConfig:
             where,
             name=name,
             bootstrap=tuple(bootstrap),
-            security=_security(properties, directory, where),
+            security=read_security(properties, where),
             answer_sizes=read_into(AnswerSizes, properties, where),
-            directory=directory,
         )
         login = config.security.login if config.security else None
         if isinstance(login, PasswordLogin) and login.least_scram_iterations < LEAST_SCRAM_ITERATIONS:
@@ -223,26 +255,6 @@ class ClientConfig:
             )
         return config, warnings
 
-    def open_archive(self, *, creates: bool = False) -> Archive:
-        """
-        Open the archive that this is; with ``creates``, make it if the directory is empty.
-
-        Raises:
-            ConfigError: The directory is no archive, or another one than :attr:`archive_id` says.
-            ShoalError: The store does not answer, or refuses.
-
-        """
-        assert self.directory is not None, "it is an archive"
-        credentials = self.security.store if self.security else None
-        if creates:
-            return Archive.create(self.directory, credentials, self.timing)
-        return Archive.open(self.directory, credentials, self.archive_id, self.timing)
-
-    @property
-    def has_acls(self) -> bool:
-        """Whether it has topics and groups that ACLs protect; an archive has files."""
-        return self.directory is None
-
     @property
     def request_timeout_s(self) -> float:
         """The request timeout in seconds."""
@@ -251,7 +263,7 @@ class ClientConfig:
     @property
     def principal(self) -> str | None:
         """The principal that the brokers see by their default rules, as ``User:NAME``; None if unknown."""
-        if self.security is None or self.directory is not None:
+        if self.security is None:
             return None
         # Imported here: most connections never need it.
         from .security.principal import principal_of
@@ -261,7 +273,115 @@ class ClientConfig:
     @property
     def servers(self) -> str:
         """The value of ``bootstrap.servers``: ``HOST:PORT[,HOST:PORT…]``, or the directory."""
-        return self.directory or ",".join(map(str, self.bootstrap))
+        return ",".join(map(str, self.bootstrap))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveConfig(ClientConfig):
+    """
+    The configuration of an archive in place of a cluster; its only broker is in this process.
+
+    Attributes:
+        directory: Its URL or path.
+        archive_id: The id that it must have, on whichever machine it is opened; None for any.
+        groups_by_ms: The time whose committed offsets it shows; None for the newest.
+
+    """
+
+    directory: str = ""
+    archive_id: str | None = None
+    groups_by_ms: int | None = None
+    has_brokers: ClassVar[bool] = False
+
+    @classmethod
+    def at_directory(
+        cls, name: str, directory: str, properties: Mapping[str, str], where: str
+    ) -> ArchiveConfig:
+        """
+        Read the properties of an archive.
+
+        Raises:
+            ConfigError: As :func:`.read_credentials`; or a value is invalid.
+
+        """
+        store = read_credentials(properties, directory, where)
+        return read_into(
+            cls,
+            properties,
+            where,
+            name=name,
+            bootstrap=(Address(broker.ARCHIVE_HOST, broker.ARCHIVE_PORT),),
+            security=None if store is None else Security(store=store),
+            answer_sizes=read_into(AnswerSizes, properties, where),
+            directory=directory,
+        )
+
+    def open_archive(self, *, creates: bool = False) -> Archive:
+        """
+        Open the archive; with ``creates``, make it if the directory is empty.
+
+        Raises:
+            ConfigError: The directory is no archive, or another one than :attr:`archive_id` says.
+            ShoalError: The store does not answer, or refuses.
+
+        """
+        credentials = self.security.store if self.security else None
+        if creates:
+            return Archive.create(self.directory, credentials, self.timing)
+        return Archive.open(self.directory, credentials, self.archive_id, self.timing)
+
+    def kept_by(
+        self,
+        other: ClientConfig,
+        kept_as: Callable[[str], str] | None = None,
+        groups_by_ms: int | None = None,
+    ) -> ClientConfig:
+        """Return the same configuration with what a restore needs; see :class:`ClientConfig`."""
+        return replace(self, keeper=other, kept_as=kept_as, groups_by_ms=groups_by_ms)
+
+    def with_id(self, cluster_id: str | None) -> ClientConfig:
+        """Return the same configuration; the archive must have this id on whichever machine it is opened."""
+        return replace(self, archive_id=cluster_id)
+
+    def open_socket(self, address: Address, timeout_s: float) -> socket.socket:
+        """Connect to the broker in this process."""
+        return broker.connect(self.open_archive(), self.directory, self.groups_by_ms)
+
+    def problem_of(self, about: TopicPartition | str | None) -> ShoalError | None:
+        """Return why the last answer was an error."""
+        return broker.problem_of(self.directory, about)
+
+    def problems(self) -> Iterator[str]:
+        """Yield what descriptions and sizes show."""
+        with contextlib.suppress(NoArchive):  # the plan says so
+            yield from self.open_archive().problems()
+
+    def check_archived_groups(self) -> None:
+        """Check that it has committed offsets of the time."""
+        check_time(self.open_archive().store, self.groups_by_ms)
+
+    def pieces(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> list[tuple[TopicPartition, int, int]] | None:
+        """Cut ranges at the ends of its objects."""
+        return self.open_archive().pieces(ranges)
+
+    def __str__(self) -> str:
+        return f"the {self.name} archive at {shown_url(self.directory)}"
+
+    def broker_at(self, address: Address) -> str:
+        """Return its own name."""
+        return str(self)
+
+    @property
+    def principal(self) -> str | None:
+        """None: a store knows no principals of Kafka."""
+        return None
+
+    @property
+    def servers(self) -> str:
+        """The directory."""
+        return self.directory
 
 
 #: All properties that shoal reads, refuses or ignores.
@@ -272,10 +392,3 @@ KNOWN_PROPERTIES = (
     | STORE_PROPERTIES
     | _REFUSED
 )
-
-
-def _security(properties: Mapping[str, str], directory: str | None, where: str) -> Security | None:
-    if directory is None:
-        return read_security(properties, where)
-    store = read_credentials(properties, directory, where)
-    return None if store is None else Security(store=store)

@@ -75,7 +75,7 @@ def list_offsets(
         return {
             partition: each.offset
             if not each.error_code
-            else cluster.problem_of(partition)
+            else cluster.config.problem_of(partition)
             or BrokerError(each.error_code, f"ListOffsets of {partition} on {cluster}")
             for answered in response.topics
             for each in answered.partitions

@@ -43,7 +43,7 @@ def check_advertised(
         Disconnected: The cluster does not answer, and must.
 
     """
-    if cluster.config.directory is not None:
+    if not cluster.config.has_brokers:
         return []  # an archive advertises nothing, and may be made later
     try:
         brokers = cluster.refresh([]).brokers.values()

@@ -132,7 +132,7 @@ class PartitionReader:
         if len(response.partitions) != 1:
             raise ProtocolError(f"{self._where}: an answer for {len(response.partitions)} partitions")
         fetched = response.partitions[0]
-        if fetched.error_code and (problem := self._cluster.problem_of(self._partition)) is not None:
+        if fetched.error_code and (problem := self._cluster.config.problem_of(self._partition)) is not None:
             raise problem
         raise_for(fetched.error_code, self._where)
         if fetched.preferred_read_replica >= 0:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
+from shoal.client.config import ArchiveConfig
 from shoal.mirroring.control import ControlConnection
 from shoal.mirroring.credentials import Credentials
 from shoal.mirroring.model.copy_options import CopySettings
@@ -76,7 +77,7 @@ class CopyTask:
         # Only tasks need these modules, and the driver imports this one while a user waits.
         if self.settings.handling is not None:
             from shoal.mirrormaker.task import follow_documents
-        elif self.settings.destination.directory is not None:
+        elif isinstance(self.settings.destination, ArchiveConfig):
             from shoal.mirroring.task.archiving import follow_documents
         else:
             from shoal.mirroring.task.task import follow_documents

@@ -88,7 +88,7 @@ class ReadOptions:
             _no_end(left)
         _take_path(left)
         source = _client("source", left, "kafka.")
-        topics, assigned = _selection(left, may_be_all=source.directory is not None)
+        topics, assigned = _selection(left, may_be_all=not source.has_brokers)
         parsed = cls(
             source=source,
             topics=topics,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from shoal.archive.directory import ArchivedTopic
-from shoal.archive.objects import PartitionObjects
 from shoal.client.cluster import Cluster, is_transient, patiently
-from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, list_offsets, log_end_offsets
 from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
@@ -121,8 +118,11 @@ class Planner:
             if starts[partition] < end
         ]
         self._check_present(cluster, ranges)
-        if self._options.source.directory is not None:
-            return [InputPartition((each,)) for each in object_ranges(self._options.source, ranges)]
+        pieces = self._options.source.pieces(
+            {each.source: (each.start_offset, each.end_offset) for each in ranges}
+        )
+        if pieces is not None:
+            return [InputPartition((CopyRange(*each, each.topic, *piece),)) for each, *piece in pieces]
         wanted = [
             Wanted(each, (cluster.partition(each.source).leader, -1), each.end_offset - each.start_offset)
             for each in ranges
@@ -146,30 +146,3 @@ class Planner:
                     "from there",
                 )
             ranges[index] = each._replace(start_offset=min(begins, each.end_offset))
-
-
-def object_ranges(config: ClientConfig, ranges: Sequence[CopyRange]) -> list[CopyRange]:
-    """
-    Cut ranges of offsets, one for each partition, at the ends of their objects.
-
-    Raises:
-        ShoalError: A description is damaged, an object is missing, or the store does not answer.
-
-    """
-    archive = config.open_archive()
-    wanted = {each.source: each for each in ranges}
-
-    def cut(topic: ArchivedTopic, number: int, objects: PartitionObjects) -> list[CopyRange]:
-        return list(_cut(wanted[TopicPartition(topic.topic, number)], objects))
-
-    topics = [topic for _, topic in sorted(archive.topics().items())]
-    return [piece for pieces in archive.each_partition(topics, cut, wanted) for piece in pieces]
-
-
-def _cut(wanted: CopyRange, objects: PartitionObjects) -> Iterator[CopyRange]:
-    offset = wanted.start_offset
-    while offset < wanted.end_offset and (found := objects.at(offset)) is not None:
-        name, until = found
-        end = min(until, objects.facts(name).next_offset, wanted.end_offset)
-        yield wanted._replace(start_offset=offset, end_offset=end)
-        offset = end

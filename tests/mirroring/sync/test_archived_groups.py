@@ -8,7 +8,7 @@ import pytest
 
 from shoal.archive.directory import Archive
 from shoal.archive.groups import read_groups
-from shoal.client.config import ClientConfig
+from shoal.client.config import ArchiveConfig
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
@@ -26,7 +26,7 @@ class Archiving:
         self.groups = groups
         self.store = Archive.create(str(directory)).store
         own_group = groups.two.settings.group
-        destination = ClientConfig.given("destination", str(directory), None)
+        destination = ArchiveConfig.at_directory("destination", str(directory), {}, "the test")
         self.rounds = GroupArchive(groups.source, destination, GroupSelection(selection), own_group)
 
     def files(self) -> int:

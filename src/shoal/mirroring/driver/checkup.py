@@ -8,7 +8,6 @@ It also asks both clusters which ACLs this principal lacks (KIP-430).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import ssl
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...archive.description import NoArchive
 from ...client.broker_state import controller_ahead_ms, group_operations, topic_operations
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
@@ -63,8 +61,8 @@ class Finding:
 def cluster_warnings(cluster: Cluster) -> Iterator[str]:
     """Yield sentences about a cluster that answers, or about an archive."""
     config = cluster.config
-    if config.directory is not None:
-        yield from _archive_warnings(config)
+    yield from config.problems()
+    if not config.has_brokers:
         return
     unreachable = unreachable_brokers(cluster, config.bootstrap)
     remedy = f"Correct bootstrap.servers of the {config.name} cluster: other servers in it answer"
@@ -85,19 +83,6 @@ def cluster_warnings(cluster: Cluster) -> Iterator[str]:
             f"the clock of the {config.name} cluster's controller is {abs(ahead_s):,.1f} s {side} ours. Set "
             "both by NTP: the age of records and the expiry of tokens depend on them"
         )
-
-
-def _archive_warnings(config: ClientConfig) -> Iterator[str]:
-    with contextlib.suppress(NoArchive):  # the plan says so
-        archive = config.open_archive()
-        damages, uncounted = archive.examine()
-        yield from map(str, damages)
-        if uncounted:
-            yield (
-                f"files of {archive.store.url} do not count, since their .json is missing "
-                f"({len(uncounted):,}, such as {uncounted[0]}): a failed upload or a killed task left them. "
-                "You may delete them while no mirror writes there"
-            )
 
 
 def _certificate_warnings(config: ClientConfig, address: Address) -> Iterator[str]:

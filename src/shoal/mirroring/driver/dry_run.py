@@ -233,7 +233,7 @@ class _DryRunner:
         """Leave out the ACLs of an archive, which has none; the group of a restore is at the destination."""
         for acl in acls:
             config = self._options.source if acl.cluster == "source" else self._options.destination
-            if config.has_acls:
+            if config.has_brokers:
                 yield acl
             elif config.keeper is not None and acl.resource_type == "group":
                 yield replace(acl, cluster="destination")
@@ -244,7 +244,7 @@ class _DryRunner:
         clusters = self._source, self._destination
         copies = {topic.source: topic.destination for topic in changes.topics.values()}
         names = at_both(copies, *clusters)
-        if not names or not (options.source.has_acls and options.destination.has_acls):
+        if not names or not (options.source.has_brokers and options.destination.has_brokers):
             return ()
         return tuple(compare_followers(options, changes.group, *clusters, names))
 

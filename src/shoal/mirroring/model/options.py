@@ -230,7 +230,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
 
     def _check_archives(self) -> None:
         """Refuse options that have no meaning if one end is an archive."""
-        is_from, is_to = self.source.directory is not None, self.destination.directory is not None
+        is_from, is_to = not self.source.has_brokers, not self.destination.has_brokers
         if is_from and is_to:
             raise ConfigError(
                 "--from and --to are both directories. Copy an archive with the tools of its store: its "

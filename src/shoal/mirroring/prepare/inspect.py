@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ...client.admin import NewTopic, validate_topic
 from ...client.cluster import Cluster, patiently
+from ...client.config import ArchiveConfig
 from ...client.coordinator import MemberId
 from ...client.groups import has_coordinator
 from ...client.metadata import TopicMetadata
@@ -106,9 +107,10 @@ class _Inspection:
 
     def run(self, on_group: Callable[[str], object]) -> Prepared:
         names = self._select()
-        if self._options.destination.directory is not None:
+        if isinstance(self._options.destination, ArchiveConfig):
             return inspect_for_archive(
                 self._options,
+                self._options.destination,
                 self._source,
                 names,
                 self._warnings,
@@ -145,7 +147,7 @@ class _Inspection:
         self._unreadable = {
             name: problem
             for name, topic in topics.items()
-            if (problem := self._source.problem_of_topic(name)) is not None and selection.matches(topic)
+            if (problem := self._source.config.problem_of(name)) is not None and selection.matches(topic)
         }
         # The name of one of them may be no name for a copy.
         readable = {name: topic for name, topic in topics.items() if name not in self._unreadable}

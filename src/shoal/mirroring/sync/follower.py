@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...client.cluster import Cluster, is_transient
+from ...client.config import ArchiveConfig
 from ...errors import ShoalError
 from ..model.copy_options import CopySettings
 from ..model.follow_options import GroupSelection
@@ -124,7 +125,7 @@ class GroupFollower:
         """Return a function that takes the mirror's topics, and makes a round."""
         options = self._options
         source = stack.enter_context(Cluster(options.source.impatient()))
-        if options.destination.directory is not None:
+        if isinstance(options.destination, ArchiveConfig):
             return GroupArchive(source, options.destination, self._selection, self._group).round
         destination = stack.enter_context(Cluster(options.destination.impatient()))
         settings = CopySettings.of(options, options.source, options.destination, self._group)

@@ -11,7 +11,6 @@ from contextlib import closing
 from functools import cache, partial
 from typing import NamedTuple
 
-from ...archive.groups import check_time
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.scan import read_decided
@@ -87,8 +86,8 @@ def translate_offsets(
 
 
 def _check_archives(mirror: MirrorOptions, *, reverse: bool) -> None:
-    is_archive = mirror.source.directory is not None
-    if mirror.destination.directory is not None:
+    is_archive = not mirror.source.has_brokers
+    if not mirror.destination.has_brokers:
         raise ConfigError(
             f"--to {mirror.destination.servers!r} is a directory. shoal mirror --groups archives committed "
             "offsets"
@@ -100,8 +99,7 @@ def _check_archives(mirror: MirrorOptions, *, reverse: bool) -> None:
             f"--until {mirror.until}: only the archived offsets of a time can be chosen. Use a time, and a "
             "directory for --from"
         )
-    if is_archive:
-        check_time(mirror.source.open_archive().store, mirror.source.groups_by_ms)
+    mirror.source.check_archived_groups()
 
 
 _BUFFER_BYTES = 1024 * 1024

@@ -262,7 +262,7 @@ class Pair(Worker):
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
         offset = copy.intake.fetch_offset
-        if (problem := self._source.problem_of(copy.source)) is not None:
+        if (problem := self._source.config.problem_of(copy.source)) is not None:
             copy.fail(problem, offset)
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # The alignment finds out which end of the log it is, and how to continue.

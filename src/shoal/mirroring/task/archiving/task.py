@@ -11,7 +11,7 @@ from pathlib import Path
 from ....archive.directory import Archive
 from ....archive.names import topic_directory_id
 from ....client.cluster import Cluster, is_transient, patiently
-from ....client.config import IsolationLevel
+from ....client.config import ArchiveConfig, IsolationLevel
 from ....client.metadata import leader_in
 from ....client.offsets import EARLIEST, epoch_end_offsets, list_offsets
 from ....client.scan import ANSWERS_OF_A_GAP, GapLook, look_for_gap
@@ -55,7 +55,9 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
     """
     session = TaskSession(control, settings.timing)
     session.report()
-    archive = patiently(settings.destination.open_archive, patience_s=_STORE_PATIENCE_S, pause=control.wait)
+    destination = settings.destination
+    assert isinstance(destination, ArchiveConfig)
+    archive = patiently(destination.open_archive, patience_s=_STORE_PATIENCE_S, pause=control.wait)
     wakeup = Wakeup()
     control.on_document(wakeup.wake)
     try:
