@@ -1,7 +1,8 @@
-"""Requests of the versions that Kafka 4 has removed, as no client sends them.
+"""
+Requests that no client sends, of Kafka's present versions and of those that Kafka 4 has removed.
 
 They go to a gateway before a cluster that has only the versions of Kafka 4. It returns one of Kafka's errors
-or disconnects, serves other clients meanwhile, and keeps to its memory limits.
+or disconnects, serves other clients, and keeps to its memory limits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import random
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 from rig.process import peak_rss_of
 from rig.shoal import Shoal, serve_gateway
+from rig.wait import wait_until
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch
 from shoal.protocol.apis import ApiKey
@@ -34,14 +36,19 @@ from tests import old_messages
 from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import effort
+from tests.held import Held, held
 from tests.hostile.attackers import attack
-from tests.hostile.inputs import Input, Kind, draw_input
+from tests.hostile.bombs import BOMBS, bomb
+from tests.hostile.inputs import TOPICS, Input, Kind, draw_input
 from tests.hostile.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 from tests.hostile.record_sets import hostile_records
 from tests.world.batches import batch, message, raw_batch
 
 #: Those that let no client wait.
 APIS = (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA)
+
+#: Requests of an example, and the clients that send them.
+_AT_ONCE, _CLIENTS = 20, 8
 
 _MEGABYTE = 1 << 20
 #: Of a batch's limit when expanded, a gateway keeps a few copies for a moment.
@@ -50,10 +57,17 @@ _MOST_BYTES = 300 * _MEGABYTE
 
 @dataclass
 class Server:
-    """The gateway under test, and the broker behind it."""
+    """
+    The gateway under test, and the broker behind it.
+
+    Attributes:
+        rest: The threads and sockets that the gateway has without clients.
+
+    """
 
     gateway: Shoal
     broker: Broker
+    rest: Held
 
     @property
     def address(self) -> str:
@@ -77,7 +91,7 @@ def _broker() -> Iterator[Broker]:
     config = {"offset.metadata.max.bytes": "64"}
     with Broker(config=config) as running:
         # The names that random messages have.
-        for name in ("a", "orders"):
+        for name in TOPICS:
             running.create_topic(name, 2)
             running.log(name).append_marker(7, 0, Marker.COMMIT)  # so that the log has records
         yield running
@@ -86,7 +100,9 @@ def _broker() -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with _broker() as broker, serve_gateway(broker.bootstrap) as running:
-        yield Server(running, broker)
+        with Wire(running.address) as wire:
+            wire.call(ApiKey.METADATA, 1, topics=[])
+        yield Server(running, broker, held(running.process_id))
 
 
 @pytest.fixture(autouse=True)
@@ -102,10 +118,10 @@ def _nothing_fails(
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
 
 
-def ask(server: Server, asked: Input, caplog: pytest.LogCaptureFixture) -> None:
-    """Send a request, read the response if it comes, and check the server's health."""
+def ask(server: Server, asked: Iterable[Input], caplog: pytest.LogCaptureFixture) -> None:
+    """Send requests by many clients, read the responses that come, and check the server's health."""
     host, port = server.address.rsplit(":", 1)
-    attack((host, int(port)), iter([asked]), 1)
+    assert attack((host, int(port)), iter(asked), _CLIENTS).hung == []
     server.check(caplog)
 
 
@@ -118,6 +134,31 @@ def request(api: ApiKey, version: int, *fields: Any) -> Input:
 def fetch(server: Server, version: int, topic: str, offset: int = 0) -> FetchedPartition:
     with Wire(server.address) as wire:
         return wire.fetch(topic, offset, version=version, partition_max_bytes=8 * _MEGABYTE)
+
+
+@given(st.integers(0, 2**32))
+@effort(15)
+def test_hostile_requests_leave_nothing_behind(
+    server: Server, caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    ask(server, [draw_input(seed, number) for number in range(_AT_ONCE)], caplog)
+    rest = server.rest
+    wait_until(lambda: not held(server.gateway.process_id).exceeds(rest), f"{rest} to be left")
+
+
+#: Refused at once; the others compress 64 MiB first.
+_CLAIMS = ("gigabytes claimed by snappy", "gigabytes claimed by zstd")
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in _CLAIMS else pytest.param(each, marks=pytest.mark.long) for each in BOMBS]
+)
+def test_bomb_is_answered_or_refused_within_the_memory(
+    server: Server, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    before = server.peak_bytes()
+    ask(server, [bomb(name)] * _CLIENTS, caplog)
+    assert server.peak_bytes() - before < _MOST_BYTES
 
 
 @given(st.integers(0, 2**32), st.integers(0, 2))
@@ -197,11 +238,11 @@ def test_gateway_survives_wrong_responses_of_a_cluster(
     before = server.peak_bytes()
     drawn = (draw_input(seed, number) for number in itertools.count())
     with lying(server.broker, [api], [lie], random.Random(seed), most=2):
-        ask(server, next(each for each in drawn if each.api in APIS), caplog)
+        ask(server, [next(each for each in drawn if each.api in APIS)], caplog)
         wanted = [("a", [(0, 0, _MEGABYTE)])]
-        ask(server, request(ApiKey.FETCH, 3, -1, 10, 1, _MEGABYTE, wanted), caplog)
+        ask(server, [request(ApiKey.FETCH, 3, -1, 10, 1, _MEGABYTE, wanted)], caplog)
         written = [("a", [(0, bytes(message(1, key=b"key")))])]
-        ask(server, request(ApiKey.PRODUCE, 2, 1, 1000, written), caplog)
+        ask(server, [request(ApiKey.PRODUCE, 2, 1, 1000, written)], caplog)
     # A cluster announces sizes that it does not send.
     assert server.peak_bytes() - before < _MOST_BYTES
 

@@ -1,4 +1,4 @@
-"""Hostile clients and clusters against the gateway and all clients: ``python -m tests.hostile --help``.
+"""A hostile cluster against all clients: ``python -m tests.hostile --help``.
 
 The exit code is 0 only if every promise was kept.
 """
@@ -10,37 +10,21 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator
 
 from .clients import CLIENTS, COMMANDS, lie_to_all
-from .gateway import SERVERS, Target, attack_server
-from .result import Result
+
+#: The clients of each part, and the share of the lies that it gets.
+_PARTS = {"cluster": (CLIENTS, 1), "commands": (COMMANDS, 10)}
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seed", type=int, help="seed of a run to repeat (default: random, and printed)")
-    parser.add_argument(
-        "--only", choices=["cluster", "commands", *SERVERS], help="only this part (default: all in turn)"
-    )
-    parser.add_argument(
-        "--requests", type=int, default=500_000, help="number for each server (default: 500,000)"
-    )
+    parser.add_argument("--only", choices=_PARTS, help="only this part (default: both in turn)")
     parser.add_argument("--lies", type=int, default=1_000, help="number of a cluster's lies (default: 1,000)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with request or trial N")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no step after this time")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with trial N")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no trial after this time")
     return parser.parse_args()
-
-
-def _results(part: str, seed: int, args: argparse.Namespace) -> Iterator[Result]:
-    match part:
-        case "cluster":
-            yield from lie_to_all(seed, args.lies, CLIENTS, first=args.first)
-        case "commands":
-            yield from lie_to_all(seed, args.lies // 10, COMMANDS, first=args.first)
-        case _:
-            with Target.started(part) as target:
-                yield from attack_server(target, seed, args.requests, first=args.first)
 
 
 def main() -> int:
@@ -51,8 +35,8 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     deadline = time.monotonic() + args.minutes * 60
     has_problems = False
-    for part in [args.only] if args.only else ["cluster", "commands", *SERVERS]:
-        for result in _results(part, seed, args):
+    for victims, share in [_PARTS[args.only]] if args.only else _PARTS.values():
+        for result in lie_to_all(seed, args.lies // share, victims, first=args.first):
             print(result, *result.problems, sep="\n  ", flush=True)
             has_problems |= bool(result.problems)
             if time.monotonic() > deadline:

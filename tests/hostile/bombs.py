@@ -26,7 +26,7 @@ _EXPANDED = 64 * _MEGABYTE
 _ARRAY = 2 * _MEGABYTE
 
 
-def bomb(name: str, number: int) -> Input:
+def bomb(name: str, number: int = 0) -> Input:
     """Return a bomb as an input of a run."""
     return Input(number, Kind.BOMB, _made(name))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,7 @@ from rig import KafkaCluster
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, split
-from tests.broker.wire import Wire
-from tests.hostile.attackers import log_in
+from tests.broker.wire import Wire, framed
 from tests.world.batches import batch
 
 __all__ = ["ALL_CODECS", "PRODUCER_ID", "RawProducer", "as_sent", "following", "stored"]
@@ -59,7 +59,18 @@ class RawProducer(Wire):
         """Connect, and log in by PLAIN if a name and a password are given."""
         super().__init__(bootstrap, client_id)
         if login is not None:
-            log_in(self.socket, *login)
+            self._log_in(*login)
+
+    def _log_in(self, user: str, password: str) -> None:
+        handshake = struct.pack(">hhihh", ApiKey.SASL_HANDSHAKE, 1, 17, -1, 5) + b"PLAIN"
+        token = framed(f"\0{user}\0{password}".encode())
+        self.send_bytes(
+            framed(handshake) + framed(struct.pack(">hhih", ApiKey.SASL_AUTHENTICATE, 0, 36, -1) + token)
+        )
+        for _ in range(2):
+            answer = self.receive_frame()
+            assert answer is not None
+            assert answer[4:6] == b"\0\0", answer
 
     def begin(self, topic: str, batches: Sequence[bytes | bytearray], *, acks: int = -1) -> None:
         """Send a request."""
