@@ -15,15 +15,12 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from .areas import AREAS, CAMPAIGNS, modules_of
-from .report import Share, line_of, table_of, write_json
-from .run import Runs
-from .survey import Survey, survey
-from .trial import Mutant, Result, draw, try_mutant
+from .trial import Mutant, Result, Verdict, draw, end_runs, survey, try_mutant
 
 
 def _arguments() -> argparse.Namespace:
@@ -49,6 +46,7 @@ def _arguments() -> argparse.Namespace:
         "--most", type=int, metavar="TESTS", help="the quickest so many tests judge a mutant (default: all)"
     )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
+    parser.add_argument("--minutes", type=float, help="begin no mutant after this time")
     parser.add_argument(
         "--least",
         type=float,
@@ -56,11 +54,6 @@ def _arguments() -> argparse.Namespace:
         metavar="PERCENT",
         help="least share of killed mutants (default: 0)",
     )
-    parser.add_argument("--minutes", type=float, help="begin no mutant after this time")
-    parser.add_argument(
-        "--survey", type=Path, metavar="FILE", help="keep the unmutated run in FILE, and use it again"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON, too")
     return parser.parse_args()
 
 
@@ -70,24 +63,71 @@ def _tests(args: argparse.Namespace) -> list[str]:
     return [test for each in args.by for test in (CAMPAIGNS if each == "campaigns" else (each,))]
 
 
-def _try_all(
-    runs: Runs, surveyed: Survey, mutants: Sequence[Mutant], jobs: int, deadline: float
-) -> Iterator[Result]:
-    """Yield the result of each mutant that begins before the deadline."""
+def line_of(result: Result) -> str:
+    """Return a mutant and its verdict in one line, as a row of a table."""
+    site, verdict = result.mutant.site, result.verdict.value
+    if result.verdict is Verdict.SURVIVED:
+        verdict = f"**survived** {len(result.mutant.tests)} tests"
+    change = _change(" ".join(site.before.split()), " ".join(site.after.split())).replace("|", "\\|")
+    return f"| {result.mutant.place} | `{change}` | {verdict} | {result.said} |"
 
-    def try_in_time(mutant: Mutant) -> Result | None:
-        return try_mutant(runs, surveyed, mutant) if time.monotonic() < deadline else None
 
-    with ThreadPoolExecutor(jobs) as workers:
-        futures = [workers.submit(try_in_time, mutant) for mutant in mutants]
-        try:
-            for future in as_completed(futures):
-                if result := future.result():
-                    yield result
-        except BaseException:
-            workers.shutdown(wait=False, cancel_futures=True)
-            runs.end()
-            raise
+def _change(before: str, after: str) -> str:
+    """Return both expressions with what they share at their ends cut to a few characters."""
+    if len(before) <= 70:
+        return f"{before} → {after}"
+    start = next(i for i in range(len(before)) if before[i] != after[i : i + 1])
+    start = max(0, start - 30)
+    return f"…{before[start : start + 65]}… → …{after[start : start + 65]}…"
+
+
+def table_of(results: Sequence[Result]) -> str:
+    """Return all results as a table, survivors first."""
+    ordered = sorted(results, key=lambda each: (each.verdict.is_killed, each.mutant.place))
+    return "\n".join(["| place | mutation | verdict | by |", "|---|---|---|---|", *map(line_of, ordered)])
+
+
+@dataclass(frozen=True)
+class Share:
+    """
+    The share of mutants that tests killed, of those that are not equivalent.
+
+    Attributes:
+        counts: The number of mutants of each verdict.
+        least: The least share that passes, in percent.
+
+    """
+
+    counts: Counter[Verdict]
+    least: float
+
+    @property
+    def judged(self) -> int:
+        """How many mutants tests could have killed."""
+        return self.counts.total() - self.counts[Verdict.EQUIVALENT]
+
+    @property
+    def percent(self) -> float:
+        """The share; 0 if there is no mutant to kill, which shows nothing."""
+        return 100 * (self.judged - self._survived) / max(1, self.judged)
+
+    @property
+    def _survived(self) -> int:
+        return sum(count for verdict, count in self.counts.items() if verdict.has_survived)
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.percent < self.least else 0
+
+    @property
+    def sentence(self) -> str:
+        counts = self.counts
+        return (
+            f"{self.percent:.1f} % of {self.judged} mutants were killed, {counts[Verdict.TIMED_OUT]} of them "
+            f"by time, and at least {self.least:g} % are required: {self._survived} survived, "
+            f"{counts[Verdict.NOT_RUN]} of them in lines that no test runs. "
+            f"{counts[Verdict.EQUIVALENT]} more are equivalent"
+        )
 
 
 def main() -> int:
@@ -97,26 +137,27 @@ def main() -> int:
     # As Ctrl-C: the runs end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print(f"seed {seed}", flush=True)
-    runs, tests = Runs(), _tests(args)
-    try:
-        surveyed = survey(runs, tests, args.survey)
-    except BaseException:
-        runs.end()
-        raise
-    for test in surveyed.failed:
-        print(f"left out, it fails unmutated: {test}")
+    surveyed = survey(_tests(args))
     drawn, executed, total = draw(surveyed, modules_of(args.of), seed, args.first + args.count, args.most)
     mutants = drawn[args.first :]
     print(
-        f"{len(mutants)} mutants of {total}, {executed} of which are in lines that the tests execute",
-        flush=True,
+        f"{len(mutants)} mutants of {total}, {executed} of them in lines that the tests execute", flush=True
     )
-    results: list[Result] = []
-    for result in _try_all(runs, surveyed, mutants, args.jobs, deadline):
-        results.append(result)
+
+    def try_in_time(mutant: Mutant) -> Result | None:
+        if time.monotonic() > deadline:
+            return None
+        result = try_mutant(surveyed, mutant)
         print(line_of(result), flush=True)
-        if args.json:
-            write_json(args.json, results, seed=seed, areas=args.of, tests=tests, executed=executed)
+        return result
+
+    with ThreadPoolExecutor(args.jobs) as workers:
+        try:
+            results = [each for each in workers.map(try_in_time, mutants) if each]
+        except BaseException:
+            workers.shutdown(wait=False, cancel_futures=True)
+            end_runs()
+            raise
     share = Share(Counter(each.verdict for each in results), args.least)
     print(f"\n{table_of(results)}\n\n{share.sentence}")
     return share.exit_code

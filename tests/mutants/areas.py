@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from .plan import PACKAGE_NAMES
-
 __all__ = [
     "AREAS",
     "CAMPAIGNS",
@@ -25,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 #: The directories of the packages.
 SOURCES = (ROOT / "src", ROOT / "broker" / "src")
 
-PACKAGES = tuple(root / name for root, name in zip(SOURCES, PACKAGE_NAMES, strict=True))
+PACKAGES = (SOURCES[0] / "shoal", SOURCES[1] / "shoal_broker")
 
 #: The random campaigns that need no process but their own.
 CAMPAIGNS = ("tests/campaigns/test_campaign.py",)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import Share
 from tests.mutants.areas import AREAS, ROOT, module_named, modules_of, name_of
 from tests.mutants.equivalent import EQUIVALENT, reason_for
 from tests.mutants.mutations import Site, mutate, sites
-from tests.mutants.report import Share
-from tests.mutants.run import Runs
-from tests.mutants.survey import Survey, survey
-from tests.mutants.trial import Verdict, draw, try_mutant
+from tests.mutants.trial import Survey, Verdict, draw, survey, try_mutant
 
 
 @pytest.mark.parametrize(
@@ -88,7 +85,7 @@ def test_draw_depends_on_its_seed_alone_and_takes_lines_that_no_test_executes() 
     modules = modules_of(["records"])
     executed = {name_of(module): {line: ["slow", "quick"] for line in range(1, 200)} for module in modules}
     seconds = {"slow": 2.0, "quick": 1.0}
-    surveyed = Survey("", seconds, {}, executed)
+    surveyed = Survey(seconds, executed)
     drawn, executed_count, count = draw(surveyed, modules, 1, 30)
     assert len(drawn) == 30 < executed_count < count
     assert {mutant.tests for mutant in drawn} == {("quick", "slow"), ()}
@@ -98,32 +95,28 @@ def test_draw_depends_on_its_seed_alone_and_takes_lines_that_no_test_executes() 
     among_others = draw(surveyed, modules_of(["records", "protocol"]), 1, 100_000)[0]
     assert [each for each in among_others if each.module in executed][:30] == drawn
     assert {mutant.tests for mutant in draw(surveyed, modules, 1, 30, 1)[0]} == {("quick",), ()}
-    nothing = draw(Survey("", seconds, {}, {}), modules, 1, 30)[0]
+    nothing = draw(Survey(seconds, {}), modules, 1, 30)[0]
     assert [mutant.site for mutant in nothing] == [mutant.site for mutant in drawn]
 
 
 @pytest.mark.long
-def test_mutant_is_killed_by_a_test_of_its_line_and_survives_the_others(tmp_path: Path) -> None:
-    """Run pytest against mutants of a small module."""
-    runs, kept, tests = Runs(), tmp_path / "survey", ["tests/net/test_address.py"]
-    surveyed = survey(runs, tests, kept)
-    assert surveyed.failed == {}
-    assert survey(runs, tests, kept) == surveyed
+def test_mutant_is_killed_by_a_test_of_its_line_and_survives_the_others() -> None:
+    """Run pytest against a mutant of a small module."""
+    surveyed = survey(["tests/net/test_address.py"])
     mutants, _, _ = draw(surveyed, [module_named("shoal/net/address.py")], 0, 100)
     mutant = next(each for each in mutants if each.site.before == "not addresses")
-    killed = try_mutant(runs, surveyed, mutant)
-    assert (killed.verdict, killed.killer in mutant.tests) == (Verdict.KILLED, True)
+    killed = try_mutant(surveyed, mutant)
+    assert (killed.verdict, killed.said.split(" - ")[0] in mutant.tests) == (Verdict.KILLED, True)
     others = tuple(sorted(surveyed.seconds.keys() - set(mutant.tests)))
     assert others
-    assert try_mutant(runs, surveyed, replace(mutant, tests=others)).verdict is Verdict.SURVIVED
+    assert try_mutant(surveyed, replace(mutant, tests=others)).verdict is Verdict.SURVIVED
 
 
 @pytest.mark.long
-def test_mutant_of_the_broker_is_killed_by_its_own_test(tmp_path: Path) -> None:
+def test_mutant_of_the_broker_is_killed_by_its_own_test() -> None:
     """The unmutated broker must not be the one that Python finds first."""
-    runs, tests = Runs(), ["tests/broker/storage/test_walk.py"]
-    surveyed = survey(runs, tests, None)
+    surveyed = survey(["tests/broker/storage/test_walk.py"])
     mutants, _, _ = draw(surveyed, [module_named("shoal_broker/storage/walk.py")], 0, 100)
     assert Verdict.KILLED in {
-        try_mutant(runs, surveyed, each).verdict for each in [each for each in mutants if each.tests][:3]
+        try_mutant(surveyed, each).verdict for each in [each for each in mutants if each.tests][:3]
     }
