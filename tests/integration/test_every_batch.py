@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from rig import (
     CODECS,
@@ -30,7 +28,6 @@ from rig import (
     KafkaCluster,
     OldKafka,
     Record,
-    alter_topic,
     create_topic,
     dump_partitions,
     load_aborted_transaction,
@@ -42,7 +39,7 @@ from rig import (
     load_without_timestamps,
     read_topic,
 )
-from rig.load import Codec, transactional_producer
+from rig.load import Codec
 from rig.made_records import FIRST_TIMESTAMP, random_records
 from rig.old_kafka import MessageFormat
 from tests.integration.shared_spark import shoal
@@ -53,13 +50,6 @@ pytestmark = pytest.mark.timeout(900)
 OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
 BASE_TIMESTAMP = 27
 """Its position in a batch's header."""
-SMALL_BATCHES = 20_000
-"""max.message.bytes of destination topics that are too small for a batch of the source."""
-SMALL = {"max.message.bytes": str(SMALL_BATCHES)}
-"""For both sides: if the source's limit is larger, a mirror refuses to start.
-
-The source gets it after the batches, as if an operator had lowered it since.
-"""
 
 
 @dataclass(frozen=True)
@@ -192,23 +182,7 @@ APPENDED_TOPICS: dict[str, Codec] = {f"every.append-time-{codec}": codec for cod
 
 
 @pytest.fixture(scope="module")
-def before_open_transaction(source_cluster: KafkaCluster) -> Iterator[list[Record]]:
-    """Return the records of "every.open" that lie before an open transaction, which others lie behind."""
-    before = keyed(5)
-    create_topic(source_cluster.bootstrap, "every.open")
-    load_batch(source_cluster.bootstrap, "every.open", 0, before, "lz4")
-    producer = transactional_producer(source_cluster.bootstrap, "every.open", "lz4", timeout_ms=900_000)
-    producer.begin_transaction()
-    for record in keyed(3, seed=1):
-        producer.produce("every.open", record.value, record.key, 0, timestamp=record.timestamp)
-    assert producer.flush(60) == 0
-    load_batch(source_cluster.bootstrap, "every.open", 0, keyed(4, seed=2), "gzip")
-    yield before
-    producer.abort_transaction(60)
-
-
-@pytest.fixture(scope="module")
-def new_topics(source_cluster: KafkaCluster, before_open_transaction: list[Record]) -> list[str]:
+def new_topics(source_cluster: KafkaCluster) -> list[str]:
     """Topics that the current broker has compacted, with transactions and append times."""
     bootstrap = source_cluster.bootstrap
     load_compacted(source_cluster, COMPACTED_TOPICS)
@@ -227,7 +201,7 @@ def new_topics(source_cluster: KafkaCluster, before_open_transaction: list[Recor
         create_topic(bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
         for count in (1, 20, 200):
             load_batch(bootstrap, topic, 0, random_records(rng, count, 300), codec)
-    return [*COMPACTED_TOPICS, COMPACTED_APPENDED, *APPENDED_TOPICS, "every.transactions", "every.open"]
+    return [*COMPACTED_TOPICS, COMPACTED_APPENDED, *APPENDED_TOPICS, "every.transactions"]
 
 
 @pytest.fixture(scope="module")
@@ -293,14 +267,6 @@ def test_aborted_records_and_markers_are_dropped(new_run: Run) -> None:
     assert [batch.count for batch in arrived.batches] == [7, 3] * len(CODECS)
 
 
-def test_records_after_an_open_transaction_are_not_mirrored(
-    new_run: Run, before_open_transaction: list[Record]
-) -> None:
-    arrived = new_run.topics["every.open"]
-    assert_same(before_open_transaction, arrived.records)
-    assert_sound(arrived.batches)
-
-
 @pytest.mark.parametrize("topic", APPENDED_TOPICS)
 def test_record_of_a_log_append_time_topic_arrives_with_its_create_time(new_run: Run, topic: str) -> None:
     arrived = new_run.topics[topic]
@@ -359,12 +325,6 @@ OLD_COMPACTED: dict[str, tuple[MessageFormat, Codec]] = {
 }
 
 
-TRIMMED_TOPICS: dict[str, tuple[MessageFormat, Codec]] = {
-    f"old.trimmed-{magic}-{codec}": (magic, codec) for magic in OLD_FORMATS for codec in OLD_CODECS
-}
-FIRST_LEFT = 71
-
-
 @pytest.fixture(scope="module")
 def old_topics(old_kafka: OldKafka) -> list[str]:
     bootstrap = old_kafka.bootstrap
@@ -382,15 +342,6 @@ def old_topics(old_kafka: OldKafka) -> list[str]:
             load_without_timestamps(bootstrap, topic, 0, keyed(count, seed=count), codec)
     load_old_compacted(old_kafka, OLD_COMPACTED)
 
-    for topic, (magic, codec) in TRIMMED_TOPICS.items():
-        old_kafka.create_topic(topic, magic)
-        load_old_batch(bootstrap, topic, 0, keyed(200), codec, magic)
-    # So that the log starts inside its only wrapper.
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    inside = [TopicPartition(topic, 0, FIRST_LEFT) for topic in TRIMMED_TOPICS]
-    for deleted in admin.delete_records(inside).values():
-        deleted.result()
-
     old_kafka.create_topic("old.upgraded", 0)
     formats: tuple[MessageFormat, ...] = (0, 1, 2)
     for magic in formats:
@@ -400,19 +351,7 @@ def old_topics(old_kafka: OldKafka) -> list[str]:
             load_old_batch(bootstrap, "old.upgraded", 0, keyed(20, seed=magic), codec, magic)
     load_batch(bootstrap, "old.upgraded", 0, keyed(20, seed=9), "zstd")
 
-    old_kafka.create_topic("old.split", 1)
-    load_old_batch(bootstrap, "old.split", 0, keyed(150, value_bytes=2000), "gzip", 1)
-    load_old_batch(bootstrap, "old.split", 0, keyed(150, value_bytes=2000), "none", 1)
-    alter_topic(bootstrap, "old.split", SMALL)
-    return [
-        *OLD_TOPICS,
-        *OLD_APPENDED,
-        *OLD_TIMELESS,
-        *OLD_COMPACTED,
-        *TRIMMED_TOPICS,
-        "old.upgraded",
-        "old.split",
-    ]
+    return [*OLD_TOPICS, *OLD_APPENDED, *OLD_TIMELESS, *OLD_COMPACTED, "old.upgraded"]
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +360,6 @@ def old_run(
 ) -> Run:
     for topic in OLD_COMPACTED:
         create_topic(destination_cluster.bootstrap, topic)
-    create_topic(destination_cluster.bootstrap, "old.split", config=SMALL)
     return run_mirror(old_kafka, destination_cluster, old_topics, state=state, group="old-formats")
 
 
@@ -444,14 +382,6 @@ def test_old_formats_become_batches_with_the_same_records_and_codec(old_run: Run
     assert_same([as_at_destination(record) for record in arrived.source], arrived.records)
     assert_sound(arrived.batches)
     assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
-
-
-@pytest.mark.parametrize("topic", OLD_TOPICS)
-def test_old_messages_arrive_unchanged(old_run: Run, topic: str) -> None:
-    sent = [record for count in (1, 20, 200) for record in keyed(count, seed=count)]
-    if OLD_TOPICS[topic][0] == 0:
-        sent = [replace(record, timestamp=-1) for record in sent]
-    assert_same(sent, old_run.topics[topic].records)
 
 
 @pytest.mark.parametrize("topic", OLD_APPENDED)
@@ -481,26 +411,3 @@ def test_partition_of_all_formats_arrives_whole(old_run: Run) -> None:
     assert_same([as_at_destination(record) for record in arrived.source], arrived.records)
     assert_sound(arrived.batches)
     assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
-
-
-def test_large_wrapper_is_split_for_a_smaller_limit(old_run: Run) -> None:
-    arrived = old_run.topics["old.split"]
-    assert max(batch.size for batch in arrived.source_batches) > 5 * SMALL_BATCHES
-    assert_same(arrived.source, arrived.records)
-    assert_sound(arrived.batches)
-    assert all(batch.size <= SMALL_BATCHES for batch in arrived.batches)
-    assert codecs_of_records(arrived.batches) == ["gzip"] * 150 + ["none"] * 150
-
-
-@pytest.mark.parametrize("topic", TRIMMED_TOPICS)
-def test_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str) -> None:
-    arrived = old_run.topics[topic]
-    magic, codec = TRIMMED_TOPICS[topic]
-    if codec == "none":
-        assert len(arrived.source_batches) == 200
-    else:  # on a busy machine the producer makes one more batch
-        assert FIRST_LEFT - 1 not in {each.last_offset for each in arrived.source_batches}
-    sent = keyed(200)[FIRST_LEFT:]
-    assert_same([replace(each, timestamp=-1) for each in sent] if magic == 0 else sent, arrived.records)
-    assert_sound(arrived.batches)
-    assert codecs_of_records(arrived.batches) == [codec] * (200 - FIRST_LEFT)

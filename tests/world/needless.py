@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.mirroring.model.incidents import Delivery
@@ -14,7 +14,7 @@ from .source import SourcePartition
 if TYPE_CHECKING:
     from .tasks import TaskWorld
 
-__all__ = ["Before", "needless", "sends_together"]
+__all__ = ["Before", "needless"]
 
 #: The questions of an alignment. A worker asks them once.
 _ALIGNING = {
@@ -32,11 +32,9 @@ class Before(NamedTuple):
     end: int
 
 
-def sends_together(world: TaskWorld, numbers: Collection[int] | None = None) -> bool:
-    """Whether a request has all batches of a partition that are to be sent, as far as these decide."""
-    if numbers is None:
-        numbers = [each.number for each in world.partitions]
-    positions = [world.position(number) for number in numbers]
+def _sends_together(world: TaskWorld) -> bool:
+    """Whether a request has all batches of a partition that are to be sent."""
+    positions = [world.position(each.number) for each in world.partitions]
     are_offsets = all(each is not None and each.identity.sequence_is_offset for each in positions)
     return world.setup.several_in_a_request and world.brokers.settings.tries_multi_batch and are_offsets
 
@@ -55,7 +53,7 @@ def needless(world: TaskWorld, before: Sequence[Before], *, is_open: bool = Fals
     asking = 4 * workers if world.brokers.settings.tries_multi_batch and growing else 0
     # A request has all batches of a response, or of the slice of one that a commit has room for.
     turns = workers + asked["source"][ApiKey.FETCH] + asked["source"][ApiKey.OFFSET_COMMIT]
-    are_together = sends_together(world)
+    are_together = _sends_together(world)
     # Before it sends anything, a pair looks at topics that requests list by name.
     metadata = 1 + workers * (1 + world.setup.lists_names)
     most: dict[str, dict[ApiKey, int]] = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.mirroring.control.limit import Allowance
@@ -25,7 +24,7 @@ from tests.world.control import Watched, partitions_of
 from tests.world.copies import check_copies, check_places
 from tests.world.driver import Driver
 from tests.world.faults import answers
-from tests.world.needless import Before, needless, sends_together
+from tests.world.needless import Before, needless
 from tests.world.task import RunningTask
 from tests.world.waiting import wait_until
 
@@ -37,14 +36,11 @@ __all__ = ["check_in_quiet"]
 #: Room for all that producers write between two steps, and for a batch or two.
 _LARGE_BUFFER_BYTES, _SMALL_BUFFER_BYTES = 65_536 + 100_000, 65_536 + 200
 
-#: The number of small batches, the time of a request with one, and how long a worker looks at them.
-_MANY_BATCHES, _REQUEST_S, _LOOK_S = 60, 0.005, 0.05
+#: A number of small batches that one fetch does not bring.
+_MANY_BATCHES = 60
 
 #: So many checks of its lease show that a task without bytes fetches nothing.
 _CHECKS = 30
-
-#: The most looks, on a machine that is busy with something else.
-_LOOKS = 3
 
 
 def check_in_quiet(world: TaskWorld) -> None:
@@ -55,8 +51,6 @@ def check_in_quiet(world: TaskWorld) -> None:
     # Also where requests list topics by name, which no operator creates again now.
     world.brokers = world.brokers.with_timing(recreated_after_s=QUICK.recreated_after_s)
     checks = [_check_growth, _check_nothing, _check_turns, _check_limit]
-    if world.dice.random() < 0.2:
-        checks.append(_check_small_batches)
     for check in checks:
         if not world.problems:
             check(world)
@@ -172,40 +166,6 @@ def _check_limit(world: TaskWorld) -> None:
     world.end_faults()
 
 
-def _check_small_batches(world: TaskWorld) -> None:
-    """A worker that a destination limits by the number of requests reports that, and no other does."""
-    timing = replace(world.brokers.settings.timing, small_batches_s=_LOOK_S)
-    world.set(rebatch=None, fetch_buffer_bytes=_LARGE_BUFFER_BYTES, timing=timing)
-    partition = world.partitions[0]
-    partition.end_transactions()
-    are_together = sends_together(world)
-    # Those whose sequences are no offsets may have nothing to copy, and then they hinder no other.
-    may_be_together = sends_together(world, {partition.number})
-    for node in world.destination.nodes:
-        node.faults.add(ApiKey.PRODUCE, times=None, delay_s=_REQUEST_S)
-    for _ in range(_LOOKS):
-        partition.small_batches(_MANY_BATCHES)
-        control, before = Watched(), _before(world)[0]
-        world.run(control)
-        sizes = [len(each.view) for each in batches_of(world.copy_log(0)) if _is_new(each, before)]
-        found = [report["small_batches"] for report in control.reports if report["small_batches"]]
-        if found or may_be_together:
-            break  # else the machine was too busy for a slow destination to be the limit
-    world.end_faults()
-    check_copies(world)
-    if len(found) > (not are_together) or len(found) < (not may_be_together):
-        world.problems.append(f"{len(sizes)} small batches, and a worker reports {found}")
-    is_as_sent = "compression.type" not in dict(world.setup.destination_config)
-    for average_bytes, bytes_per_s in found:
-        is_average = not is_as_sent or min(sizes) <= average_bytes <= max(sizes)
-        if not (is_average and 0 < bytes_per_s <= sum(sizes) / _LOOK_S):
-            world.problems.append(f"a worker reports {found}, and its batches had {sizes} bytes")
-
-
-def _is_new(batch: RecordBatch, before: Before) -> bool:
-    return batch.header.base_offset >= before.copy_end
-
-
 class _Since:
     """The reports of a driver's tasks from now on."""
 
@@ -313,7 +273,7 @@ def _compared(
         found["its end"] = _last(reports, "end_offset"), end
         open_offsets = before.partition.log.high_watermark - end if world.reads_committed else 0
         found["what transactions hold back"] = _last(reports, "held_back"), open_offsets
-    if not world.setup.are_same and "message.timestamp.type" not in config:
+    if not world.are_same and "message.timestamp.type" not in config:
         found["where records landed"] = runs, _runs_of(before, sent)
     return found
 
@@ -323,7 +283,7 @@ def _wrong_codecs(world: TaskWorld, before: Before) -> Iterator[str]:
     rebatch = world.brokers.settings.rebatch
     if rebatch is None or rebatch.codec is None or "compression.type" in dict(world.setup.destination_config):
         return
-    if world.setup.are_same:
+    if world.are_same:
         return  # equal records may come from any batch
     small = {
         offset
