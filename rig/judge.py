@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rig.record import Record
@@ -244,15 +245,24 @@ def judge_copy(
     """
     contents = Counter(content for _, content in expected)
     due = _occurrences(expected, contents)
-    return judge(
-        due,
-        [Stay("destination", not may_repeat, _occurrences(copy, contents))],
-        to_end=least is None,
-        least=least or 0,
-        in_order=in_order,
-        lost={due[place] for place in may_lack},
-        losses=losses,
-    )
+
+    def judged(found: Sequence[_Occurrence]) -> Verdict:
+        return judge(
+            due,
+            [Stay("destination", not may_repeat, found)],
+            to_end=least is None,
+            least=least or 0,
+            in_order=in_order,
+            lost={due[place] for place in may_lack},
+            losses=losses,
+        )
+
+    verdict = judged(_occurrences(copy, contents))
+    if verdict.is_exact or len(contents) == len(due):
+        return verdict
+    # A copy may lack the first of equal records, and have the later ones.
+    of_the_last = judged(_occurrences(copy, contents, before=contents - Counter(each for _, each in copy)))
+    return of_the_last if of_the_last.is_exact else verdict
 
 
 def compare(
@@ -288,9 +298,19 @@ class _Occurrence:
         return f"{self.content!r:.200} at offset {self.offset}"
 
 
-def _occurrences(records: Sequence[tuple[int, Hashable]], most: Counter[Hashable]) -> list[_Occurrence]:
-    """Number the occurrences of each content; a surplus one is the last that the source has."""
-    seen: Counter[Hashable] = Counter()
+def _occurrences(
+    records: Sequence[tuple[int, Hashable]],
+    most: Counter[Hashable],
+    before: Mapping[Hashable, int] = MappingProxyType({}),
+) -> list[_Occurrence]:
+    """
+    Number the occurrences of each content; a surplus one is the last that the source has.
+
+    Args:
+        before: How many of each content lie before the first one.
+
+    """
+    seen: Counter[Hashable] = Counter(before)
     found = []
     for offset, content in records:
         found.append(_Occurrence(content, min(seen[content], max(0, most[content] - 1)), offset))

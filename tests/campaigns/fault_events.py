@@ -20,7 +20,7 @@ from shoal.records.compression import DEFAULT_LIMIT_BYTES
 from shoal_broker.clock import now_ms
 from tests.world.clusters import QUICK, TOPIC
 from tests.world.contents import batches_of
-from tests.world.faults import answers, led_by_another, without_records
+from tests.world.faults import answers, led_by_another, serve_by, without_records
 from tests.world.logs import lagging
 from tests.world.source import DAY_MS
 from tests.world.tasks import TaskWorld
@@ -118,6 +118,42 @@ def commit_has_an_unknown_outcome(world: TaskWorld, dice: random.Random) -> None
                 impatient = replace(world.brokers.settings.source, request_timeout_ms=50)
                 world.set(source=impatient)
         node.faults.add(ApiKey.OFFSET_COMMIT, times=dice.randint(1, 2), **how)
+
+
+@happens(Family.FAULTS, weight=2)
+def refused_commit_is_found_later(world: TaskWorld, dice: random.Random) -> None:
+    """The append of a commit fails on a follower, and after another step the coordinator moves there."""
+    groups, group = world.brokers.source.groups, world.brokers.settings.group
+    passing = itertools.count(dice.randint(0, 3), -1)
+    refused: dict[tuple[str, int], Any] = {}
+
+    def offsets() -> dict[tuple[str, int], Any]:
+        return groups.read(group, lambda each: dict(each.offsets))
+
+    def serve(request: Any, answer: Callable[[Any], Any]) -> Any:
+        if request.group_id != group or next(passing) != 0:
+            return answer(request)
+        before = offsets()
+        response = answer(request)
+        refused.update({key: each for key, each in offsets().items() if before.get(key, each) != each})
+        groups.commit(group, {key: before[key] for key in refused})
+        for topic in response.topics:
+            for each in topic.partitions:
+                each.error_code = ErrorCode.REQUEST_TIMED_OUT
+        former.update({key: before[key] for key in refused})
+        return response
+
+    former: dict[tuple[str, int], Any] = {}
+
+    def move() -> None:
+        there = offsets()
+        found = {key: each for key, each in refused.items() if there.get(key) == former[key]}
+        if found and group == world.brokers.settings.group:
+            groups.commit(group, found)
+
+    for node in world.source.nodes:
+        serve_by(node, ApiKey.OFFSET_COMMIT, serve)
+    world.at_the_end_of_the_step(lambda: world.at_the_end_of_the_step(move))
 
 
 @happens(Family.FAULTS)

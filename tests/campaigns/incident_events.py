@@ -25,7 +25,6 @@ __all__ = [
     "SILENT_STOPS",
     "copy_is_created_again",
     "copy_loses_its_tail",
-    "create_source_again",
     "create_source_topic",
     "delete_source_topic",
     "others_write_to_the_copy",
@@ -236,19 +235,40 @@ def source_ends_behind_a_gap(world: TaskWorld, dice: random.Random) -> None:
 )
 def source_topic_is_created_again(world: TaskWorld, dice: random.Random) -> None:
     """The source topic is deleted, with the offsets of all groups in it, and created again."""
-    # Another producer id writes then, and requests of before would be foreign records (architecture.md).
-    world.let_late_requests_arrive()
-    create_source_again(world, dice)
-
-
-def create_source_again(world: TaskWorld, dice: random.Random) -> None:
-    """Let an operator create the source topic again, perhaps below a task."""
-    world.loses_acknowledged(*range(len(world.partitions)))
-    delete_source_topic(world, with_offsets=dice.random() < 0.5)
-    create_source_topic(world)
+    _create_source_again(world, dice)
     for partition in world.partitions:
         for _ in range(dice.randint(0, 3)):
             partition.grow()
+
+
+def _create_source_again(world: TaskWorld, dice: random.Random) -> None:
+    # Another producer id writes then, and requests of before would be foreign records (architecture.md).
+    world.let_late_requests_arrive()
+    world.loses_acknowledged(*range(len(world.partitions)))
+    delete_source_topic(world, with_offsets=dice.random() < 0.5)
+    create_source_topic(world)
+
+
+@happens(
+    Family.INCIDENTS,
+    weight=2,
+    incidents=[IncidentKind.SOURCE_RESET, IncidentKind.SOURCE_RETENTION],
+    stops=SILENT_STOPS,
+)
+def source_is_filled_again(world: TaskWorld, dice: random.Random) -> None:
+    """The source loses its records, with their topic or without, and gets them again, often behind others."""
+    before = [[each for each in partition.of_this_topic if each.is_there] for partition in world.partitions]
+    if dice.random() < 0.5:
+        _create_source_again(world, dice)
+    else:
+        for partition in world.partitions:
+            partition.deletes_before(partition.log.last_stable_offset)
+    for partition, records in zip(world.partitions, before, strict=True):
+        for _ in range(dice.randint(0, 2)):
+            partition.grow()
+        # The last ones may be left out: then the log ends where no record of it did before.
+        kept = [each for each in records if each.is_shown]
+        partition.fill_again(kept[: dice.choice([len(kept), dice.randint(0, len(kept))])])
 
 
 def delete_source_topic(world: TaskWorld, *, with_offsets: bool) -> None:
@@ -302,6 +322,13 @@ def positions_are_deleted(world: TaskWorld, dice: random.Random) -> None:
     with suppress(ApiError):  # there is no such group yet
         world.fencing.leave(world.brokers.settings.group)
         world.brokers.forget_pairs()
+
+
+@happens(Family.POSITIONS, weight=2, stops=["--adopt"])
+def position_of_one_partition_expires(world: TaskWorld, dice: random.Random) -> None:
+    """The coordinator forgets the position of one partition, and has those of the others."""
+    world.fencing.leave(world.brokers.settings.group)
+    world.brokers.expire(world.a_partition().number)
 
 
 @happens(Family.OTHER_WRITERS)

@@ -123,6 +123,14 @@ def test_copy_may_lack_records_that_were_deleted_and_no_others() -> None:
     assert judge_copy(WRITTEN, copy, may_lack=[1, 2]).missing == 2
 
 
+def test_copy_may_lack_the_first_of_equal_records() -> None:
+    again = [(0, "a"), (1, "b"), (2, "a")]
+    assert judge_copy(again, [(0, "b"), (1, "a")], may_lack=[0]).is_exact
+    assert not judge_copy(again, [(0, "b"), (1, "a")]).is_exact
+    assert not judge_copy(again, [(0, "b"), (1, "a"), (2, "a")], may_lack=[0]).is_exact
+    assert judge_copy(again, [(0, "a"), (1, "b")], least=2, may_lack=[0]).is_exact
+
+
 # Readers that move
 
 

@@ -187,6 +187,14 @@ class TwoBrokers:
         """Let the group's positions expire."""
         self.source.groups.delete(self.settings.group)
 
+    def expire(self, partition: int, topic: str = "topic") -> None:
+        """Let the position of one partition expire; the group must have no member."""
+        groups, key = self.source.groups, (topic, partition)
+        kept = groups.read(self.settings.group, lambda group: group.offsets.get(key))
+        if kept is not None:
+            groups.commit(self.settings.group, {key: kept._replace(expires_at_ms=0)})
+            self.source.forget_old_offsets()
+
     # Copying
 
     def ranges(self, *topics: str) -> list[CopyRange]:

@@ -90,7 +90,7 @@ def check_places(world: TaskWorld, control: Reporting) -> None:
     """
     for partition in world.partitions:
         number = partition.number
-        if world.setup.are_same or number in world.unaligned or number in world.blocked:
+        if world.are_same or number in world.unaligned or number in world.blocked:
             continue
         copy = places_in(world.copy_log(number))
         written = partition.of_this_topic

@@ -35,6 +35,7 @@ class SourcePartition(History):
         log: Its present log.
         longest: Where the longest of its logs ended; its last offset may have been that of a marker.
         is_damaged: Whether a batch was damaged.
+        is_filled_again: Whether it has got records again that it had before.
 
     """
 
@@ -51,7 +52,7 @@ class SourcePartition(History):
         super().__init__(log, dice.choice([NOW_MS, NOW_MS, NOW_MS - DAY_MS, NOW_MS - 30 * DAY_MS]))
         self.number = number
         self.longest = log.log_end_offset
-        self.is_damaged = False
+        self.is_damaged = self.is_filled_again = False
         self._dice = dice
         self._keeps_append_time, self._are_same = keeps_append_time, are_same
         self._keys: list[bytes | None] = [b""] if has_keys else [None, b""]
@@ -193,6 +194,14 @@ class SourcePartition(History):
         built[-1] ^= 1
         self.is_damaged = True
         self.store(built)
+
+    def fill_again(self, records: Sequence[Written]) -> None:
+        """Write former records once more, as producers do that repeat what a log has lost."""
+        left = [each.content for each in records]
+        while left:
+            size = self._dice.randint(1, 6)
+            self.write(left[:size], self._dice.choice(list(Codec)))
+            self.is_filled_again, left = True, left[size:]
 
     # Changes of the log
 

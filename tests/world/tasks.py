@@ -158,6 +158,7 @@ class TaskWorld:
         self.unaligned: set[int] = set()
         self.fencing = Fencing(brokers.source.groups)
         self.running: list[Watched] = []
+        self._tasks: list[RunningTask] = []
         self._undo: list[Callable[[], object]] = []
         self.clock_is_wrong_by_s = 0.0
 
@@ -224,13 +225,31 @@ class TaskWorld:
         """Whether the source has the topic."""
         return self.brokers.source.topics.get(TOPIC) is not None
 
+    @property
+    def are_same(self) -> bool:
+        """Whether records are equal, so that a copy's record may be one of several."""
+        return self.setup.are_same or any(each.is_filled_again for each in self.partitions)
+
     def loses_acknowledged(self, *numbers: int) -> None:
         """Note that logs of these partitions lose what was acknowledged: positions may name what is gone."""
+        self._note_lengths()
         self.logs_were_lost = True
         self.unaligned.update(numbers)
 
+    def _note_lengths(self) -> None:
+        """Remember the ends of the copies, which may lose their last records."""
+        for number, longest in enumerate(self.longest):
+            self.longest[number] = max(longest, self.copy_log(number).log_end_offset)
+
     def let_late_requests_arrive(self) -> None:
-        """Wait until the brokers have served all requests of tasks that have ended."""
+        """
+        Wait until the brokers have served all requests of tasks that have ended.
+
+        While a task runs, there is nothing to wait for: its connections stay, and those that came before it
+        were waited for when it was started.
+        """
+        if any(each.is_running for each in self._tasks):
+            return
         self.readers.close()  # the mirror's rounds connect again
         wait_until(lambda: not any(node.server.connections for node in self.nodes))
 
@@ -240,9 +259,9 @@ class TaskWorld:
 
     def end_step(self) -> None:
         """Undo what events have changed until now."""
-        for undo in self._undo:
-            undo()
-        self._undo.clear()
+        undo, self._undo = self._undo, []
+        for each in undo:
+            each()
 
     def be_hasty_about_gaps(self) -> None:
         """Let future tasks with an end wait a moment for records that the source does not send."""
@@ -263,9 +282,7 @@ class TaskWorld:
 
     def expect(self, event: str, incidents: Sequence[IncidentKind], stops: Sequence[str]) -> None:
         """Note which incidents, and which other stops, an event makes possible, before it happens."""
-        for partition in self.partitions:
-            end = self.copy_log(partition.number).log_end_offset
-            self.longest[partition.number] = max(self.longest[partition.number], end)
+        self._note_lengths()
         self.expected.update(incidents)
         self.documented += stops
 
@@ -328,7 +345,9 @@ class TaskWorld:
         self._begin_attempt()
         self.fencing.let_begin(control, self.brokers.settings.group)
         self.running = [control]
-        return self.brokers.start(self.closed_ranges() if ranges is None else ranges, control)
+        task = self.brokers.start(self.closed_ranges() if ranges is None else ranges, control)
+        self._tasks = [*(each for each in self._tasks if each.is_running), task]
+        return task
 
     def _begin_attempt(self) -> None:
         """End the former attempt."""
