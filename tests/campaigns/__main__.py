@@ -25,7 +25,8 @@ from rig.judge import Verdict
 from . import plan as tasks
 from . import trial as task_trial
 from .clusters import plan as clusters
-from .clusters.arena import Arena, open_arena, open_locked_arena
+from .clusters.archives import draw_archive, run_archive
+from .clusters.arena import Arena, Side, open_arena, open_locked_arena
 from .clusters.trial import run_trial
 from .kinds import Kind, kind_of
 from .report import AnyPlan, Outcome, line_of, markdown
@@ -117,6 +118,10 @@ def _plans(args: argparse.Namespace, kind: Kind | None) -> list[AnyPlan]:
                 return tasks.draw(args.seed + number, args.without)
             case Kind.READERS:
                 return tasks.draw_readers(args.seed + number, args.without)
+            case Kind.CUTS:
+                return tasks.draw_cuts(args.seed + number, args.without)
+            case Kind.ARCHIVES:
+                return draw_archive(args.seed + number, args.without)
             case found:
                 return clusters.draw(args.seed + number, found, args.without)
 
@@ -140,8 +145,10 @@ def _arena_for(plans: list[AnyPlan], *, with_agent: bool) -> AbstractContextMana
 def _run(arena: Arena | None, plan: AnyPlan, logs: Path, patience: float) -> Outcome:
     try:
         if plan.kind.is_within:
-            return _run_tasks(plan)
+            return _run_within(plan)
         assert arena is not None, "only trials within this process have no arena"
+        if plan.kind is Kind.ARCHIVES:
+            return run_archive(plan, arena.bootstrap(Side.SOURCE), arena.bootstrap(Side.DESTINATION), logs)
         return run_trial(plan, arena, logs, patience)
     except Exception as error:
         # If a trial raises, the others continue; it counts as a trial that was not exact.
@@ -150,9 +157,10 @@ def _run(arena: Arena | None, plan: AnyPlan, logs: Path, patience: float) -> Out
         return Outcome(plan, problems=[f"the trial itself failed: {type(error).__name__}: {error}"])
 
 
-def _run_tasks(plan: tasks.TaskPlan) -> Outcome:
+def _run_within(plan: AnyPlan) -> Outcome:
     began = time.monotonic()
-    problems, records = task_trial.run_trial(plan)
+    run = task_trial.run_cuts if plan.kind is Kind.CUTS else task_trial.run_trial
+    problems, records = run(plan)
     return Outcome(
         plan,
         Verdict(due=records),

@@ -56,6 +56,8 @@ class Family(enum.Enum):
     GROUPS = "groups"
     #: Consumers that change clusters, and operators that change their groups.
     MOVES = "moves"
+    #: Cuts, certificates, and mirrors that go back.
+    CUTS = "cut-overs"
     #: Incidents of topics whose consumers stay at the source.
     DAMAGES = "damages"
 

@@ -18,18 +18,23 @@ class Kind(Enum):
     """Tasks in this process between embedded brokers."""
     READERS = "tasks and consumers"
     """The same, with consumers that stop at one broker and go on at the other."""
+    CUTS = "cuts and ways back"
+    """Tasks between embedded brokers, before and behind certificates of cuts, there and back."""
+    ARCHIVES = "archives"
+    """``shoal mirror`` from a real cluster to a directory, and from there to the other cluster."""
     SOAK = "soak"
     """``shoal mirror`` for an hour between two locked clusters; only if it is asked for."""
 
     @property
     def is_within(self) -> bool:
         """Whether all of a trial is in this process, without real clusters."""
-        return self in (Kind.TASK, Kind.READERS)
+        return self in (Kind.TASK, Kind.READERS, Kind.CUTS)
 
 
 #: The kinds of trials, in turn: every second one is within this process.
 KINDS = (
-    *(Kind.CLUSTERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK) * 4,
+    *(Kind.CLUSTERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK) * 3,
+    *(Kind.ARCHIVES, Kind.CUTS, Kind.CLUSTERS, Kind.TASK),
     *(Kind.CONSUMERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK),
 )
 

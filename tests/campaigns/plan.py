@@ -8,16 +8,19 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from shoal.mirroring.model.incidents import Delivery
+from tests.world.cuts import CutSetup, CutWorld
 from tests.world.tasks import Setup, TaskWorld
 
 from . import cleaner_events, driven_runs, fault_events, incident_events, reader_events, runs  # noqa: F401
 from .catalogue import Family, Plan
+from .cut_events import CUTS
 from .events import TASKS, TaskEnd
 from .kinds import Kind
 
-__all__ = ["TaskPlan", "draw", "draw_readers"]
+__all__ = ["CutPlan", "TaskPlan", "draw", "draw_cuts", "draw_readers"]
 
 TaskPlan: TypeAlias = Plan[Setup, TaskWorld, TaskEnd]
+CutPlan: TypeAlias = Plan[CutSetup, CutWorld, bool]
 
 #: The subjects of trials, in turn, so that few seeds have all of them. Faults belong to each.
 _FAMILIES: Sequence[Family | None] = (
@@ -70,6 +73,14 @@ def draw_readers(seed: int, without: Collection[str] = ()) -> TaskPlan:
     return Plan(
         Kind.READERS, seed, setup, subject, TASKS.draw_steps(dice, families, (5, 10), without=without)
     )
+
+
+def draw_cuts(seed: int, without: Collection[str] = ()) -> CutPlan:
+    """Plan the trial of a seed with cuts and ways back."""
+    dice = random.Random(f"{seed}/cuts")
+    setup = CutSetup(dice.choice([1, 1, 2]), dice.randint(1, 2), dice.random() < 0.4)
+    steps = CUTS.draw_steps(dice, {Family.CUTS: 1}, (6, 12), least=1, without=without)
+    return Plan(Kind.CUTS, seed, setup, Family.CUTS, steps)
 
 
 def _draw_setup(dice: random.Random, family: Family | None) -> Setup:

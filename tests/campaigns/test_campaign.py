@@ -6,11 +6,8 @@ A seed that fails is a test to be written down in the few steps that matter.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,20 +18,19 @@ from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.sync import groups
 from shoal.mirroring.sync.decide import Seen, Sides, decide
 from shoal.mirroring.sync.report import GroupOffset
-from shoal.protocol.apis import ApiKey
-from tests.world.copies import check_copies
-from tests.world.tasks import Setup, TaskWorld
-from tests.world.waiting import wait_until
+from tests.world.tasks import TaskWorld
 
-from .catalogue import Catalogue, Family, Run
-from .plan import draw, draw_readers
-from .trial import run_trial
+from .catalogue import Catalogue, Family, Plan, Run
+from .cut_events import CUTS
+from .events import TASKS
+from .plan import draw, draw_cuts, draw_readers
+from .trial import run_cuts, run_trial
 
 pytestmark = pytest.mark.timeout(300)
 
-#: The seeds of each run, of tasks alone and with readers. The mutants' trials have twice as many.
+#: The seeds of each run, of tasks alone, with readers, and with cuts. The mutants' trials have twice as many.
 _IS_WHOLE = os.environ.get("SHOAL_CAMPAIGN") == "whole"
-_TASKS, _READERS = (60, 20) if _IS_WHOLE else (30, 10)
+_TASKS, _READERS, _CUTS = (60, 20, 20) if _IS_WHOLE else (30, 10, 10)
 
 #: Seeds of meetings that the first ones do not have: a shared copy without its positions; a request that
 #: lands in a topic that was created again; a copy that lost all behind a position; an answer about other
@@ -42,10 +38,35 @@ _TASKS, _READERS = (60, 20) if _IS_WHOLE else (30, 10)
 _RARE = (83, 475, 199, 210) if _IS_WHOLE else ()
 
 
-def _seeds(count: int, at_night: int) -> list[Any]:
-    """Return the seeds of each run, and those of the nights."""
-    nights = range(1_000, 1_000 + at_night)
-    return [*range(1, count + 1), *(pytest.param(seed, marks=pytest.mark.long) for seed in nights)]
+#: Seeds to search for one with an event.
+_SEARCHED = 1_000
+
+#: The events of consumers: only trials with readers have them.
+_OF_READERS = (Family.GROUPS, Family.MOVES, Family.DAMAGES)
+
+
+def _seeds(draw_one: Callable[[int], Plan[Any, Any, Any]], count: int, events: set[str]) -> list[int]:
+    """Return the first seeds, and those that plan an event that the ones before do not."""
+    found, missing = [], events.copy()
+    for seed in range(1, _SEARCHED):
+        planned = missing.intersection(draw_one(seed).events) if missing else set()
+        if seed <= count or planned:
+            found.append(seed)
+        missing -= planned
+    return found
+
+
+def _nights(count: int) -> list[Any]:
+    return [pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_000 + count)]
+
+
+def _events(*, of_readers: bool) -> set[str]:
+    return {name for name, each in TASKS.events.items() if (each.family in _OF_READERS) is of_readers}
+
+
+_TASK_SEEDS = _seeds(draw, _TASKS, _events(of_readers=False))
+_READER_SEEDS = _seeds(draw_readers, _READERS, _events(of_readers=True))
+_CUT_SEEDS = _seeds(draw_cuts, _CUTS, set(CUTS.events))
 
 
 def _drawn(names: Sequence[str]) -> list[str]:
@@ -61,13 +82,28 @@ def test_seed_plans_the_same_steps_in_any_order_of_registration() -> None:
     assert _drawn(["a", "b", "c"]) == _drawn(["c", "a", "b"])
 
 
-@pytest.mark.parametrize("seed", [*_RARE, *_seeds(_TASKS, 600)])
+@pytest.mark.parametrize("seed", [*_RARE, *_TASK_SEEDS, *_nights(600)])
 def test_copies_are_exact_after_every_step(seed: int) -> None:
     plan = draw(seed)
     assert run_trial(plan).problems == [], plan
 
 
-@pytest.mark.parametrize("seed", _seeds(_READERS, 100))
+def test_seeds_of_each_run_plan_every_event_and_way_to_run() -> None:
+    plans = [*map(draw, _TASK_SEEDS), *map(draw_readers, _READER_SEEDS)]
+    assert {name for plan in plans for name in plan.events} == set(TASKS.events)
+    assert {step.run.name for plan in plans for step in plan.steps} == set(TASKS.ways)
+    cuts = [*map(draw_cuts, _CUT_SEEDS)]
+    assert {name for plan in cuts for name in plan.events} == set(CUTS.events)
+    assert {step.run.name for plan in cuts for step in plan.steps} == set(CUTS.ways)
+
+
+@pytest.mark.parametrize("seed", [*_CUT_SEEDS, *_nights(300)])
+def test_both_clusters_are_exact_behind_every_certificate(seed: int) -> None:
+    plan = draw_cuts(seed)
+    assert run_cuts(plan).problems == [], plan
+
+
+@pytest.mark.parametrize("seed", [*_READER_SEEDS, *_nights(100)])
 def test_consumers_that_change_clusters_read_each_record_once(seed: int) -> None:
     plan = draw_readers(seed)
     assert run_trial(plan).problems == [], plan
@@ -126,49 +162,3 @@ def test_campaign_finds_a_mirror_that_looks_up_a_wrong_place(
     monkeypatch.setattr(MirrorPosition, "at", _looked_up_wrongly(by))
     # Number 60 shows both; some of the others would not end for minutes.
     assert any(run_trial(draw(seed)).problems for seed in range(60, 100))
-
-
-#: A task in a process of its own, so that it can be killed.
-_TASK = """
-import sys
-from dataclasses import replace
-from tests.world.task import run_copy_task
-from shoal.client.config import ClientConfig
-from shoal.net.address import parse_bootstrap
-from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.copy_options import CopySettings
-from shoal.timing import DEFAULT_TIMING
-
-source, destination, *ends = sys.argv[1:]
-settings = CopySettings(
-    ClientConfig("source", tuple(parse_bootstrap(source))),
-    ClientConfig("destination", tuple(parse_bootstrap(destination))),
-    "mirror",
-    "rules",
-    fetch_buffer_bytes=65_536 + 2_000,
-    timing=replace(DEFAULT_TIMING, commit_interval_s=0.05),
-)
-ranges = [CopyRange("topic", number, "topic", 0, int(end)) for number, end in enumerate(ends)]
-run_copy_task(ranges, settings)
-"""
-
-
-def test_process_that_is_killed_again_and_again_completes_the_copy() -> None:
-    with TaskWorld.started(Setup(partitions=2), Random(1)) as world:
-        for each in world.partitions:
-            each.small_batches(500)
-        slow = world.destination.nodes[0].faults.add(ApiKey.PRODUCE, times=None, delay_s=0.002)
-        ends = [each.next_offset for each in world.partitions]
-        clusters = [world.source.bootstrap, world.destination.bootstrap]
-        for copied in (100, 200, 300, 400):
-            with subprocess.Popen([sys.executable, "-c", _TASK, *clusters, *map(str, ends)]) as task:
-                wait_until(partial(_holds, world, copied), 120)
-                task.kill()
-            check_copies(world)
-        world.destination.nodes[0].faults.remove(slow)
-        check_copies(world, world.run(), ends)
-        assert world.problems == []
-
-
-def _holds(world: TaskWorld, records: int) -> bool:
-    return world.copy_log(0).log_end_offset >= records

@@ -10,6 +10,7 @@ from shoal.client import send
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.native import NATIVE, Native
 from tests.world.copies import check_copies, check_places
+from tests.world.cuts import CutWorld
 from tests.world.quiet import check_in_quiet
 from tests.world.reports import Outcome
 from tests.world.tasks import TaskWorld
@@ -17,9 +18,9 @@ from tests.world.verifying import verified
 
 from .catalogue import Step
 from .events import TaskEnd
-from .plan import TaskPlan
+from .plan import CutPlan, TaskPlan
 
-__all__ = ["Result", "run_trial"]
+__all__ = ["Result", "run_cuts", "run_trial"]
 
 #: How many tasks may fail at the end, when all faults are over.
 _LAST_ATTEMPTS = 3
@@ -62,6 +63,20 @@ def run_trial(plan: TaskPlan) -> Result:
         )
         if is_due and not (world.compared or world.blocked):
             world.problems.append("no record was compared")
+        return Result([f"at the end: {each}" for each in world.problems], world.compared)
+
+
+def run_cuts(plan: CutPlan) -> Result:
+    """Run a trial with cuts, up to the first step after which anything is wrong."""
+    with CutWorld.started(plan.setup, random.Random(f"{plan.seed}/world")) as world:
+        world.write()
+        for number, step in enumerate(plan.steps):
+            world.check(is_complete=step.play(world, f"{plan.seed}/{number}"))
+            if world.problems:
+                return Result([f"after step {number}: {each}" for each in world.problems], world.compared)
+        world.end_faults()
+        if world.run():
+            world.check(is_complete=True)
         return Result([f"at the end: {each}" for each in world.problems], world.compared)
 
 

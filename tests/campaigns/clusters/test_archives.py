@@ -8,37 +8,32 @@ from pathlib import Path
 import pytest
 
 from rig import two_clusters
-from rig.shoal import serve_broker
+from tests.campaigns.report import line_of
 
-from .archives import ArchiveTrial
-
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+from .archives import ARCHIVES, draw_archive, run_archive
 
 #: The seeds of `make test-clusters`, and those of the nights.
 _SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_030))]
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[tuple[str, str]]:
-    with serve_broker() as source, serve_broker() as destination:
-        yield source.address, destination.address
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[tuple[str, str]]:
+def clusters() -> Iterator[tuple[str, str]]:
     with two_clusters() as (source, destination):
         yield source.bootstrap, destination.bootstrap
 
 
+@pytest.mark.integration
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", _SEEDS)
-@pytest.mark.parametrize("kind", ["real", pytest.param("embedded", marks=pytest.mark.long)])
-def test_archive_and_restore_are_exact_after_kills_of_every_process(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, seed: int
+def test_archive_and_restore_are_exact_after_kills(
+    clusters: tuple[str, str], tmp_path: Path, seed: int
 ) -> None:
-    source, destination = request.getfixturevalue(kind)
-    trial = ArchiveTrial(seed, source, destination, tmp_path)
-    verdict = trial.run()
-    assert verdict.is_exact, (verdict, verdict.details)
-    assert verdict.due > 0
-    assert trial.killed > 0
-    assert trial.differences() == []
+    outcome = run_archive(draw_archive(seed), *clusters, tmp_path)
+    assert outcome.is_exact, line_of(outcome)
+    assert outcome.comparison.due > 0
+
+
+def test_plans_of_archives_have_all_kills_and_both_ways() -> None:
+    plans = [draw_archive(seed) for seed in range(20)]
+    assert {name for plan in plans for name in plan.events} == set(ARCHIVES.events)
+    assert all({step.run.name for step in plan.steps} == set(ARCHIVES.ways) for plan in plans)
