@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from .. import kinds
 from ..client.cluster import Cluster, patiently
@@ -23,6 +24,7 @@ from ..option_values import parse_key_values, parse_text
 from ..result_file import check_result_file, write_result_file
 from ..verify import DEFAULT_PATIENCE_S, Extent, verify
 from ..verify.page import report_html
+from ..verify.partition import compare_alone
 from ..verify.run import Compare
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, warn
@@ -119,16 +121,11 @@ def _comparing(
         yield None
         return
     # Importing Spark takes a second.
-    from ..spark.compare_job import comparison_on_spark
+    from ..spark.over_partitions import over_partitions_on_spark
 
-    with comparison_on_spark(
-        source,
-        destination,
-        master=args.master,
-        conf=dict(parse_key_values("--conf", args.conf or [])),
-        options=options,
-        patience_s=DEFAULT_PATIENCE_S,
-    ) as compare:
+    do = partial(compare_alone, options=options, patience_s=DEFAULT_PATIENCE_S)
+    conf = dict(parse_key_values("--conf", args.conf or []))
+    with over_partitions_on_spark(do, source, destination, master=args.master, conf=conf) as compare:
         yield compare
 
 

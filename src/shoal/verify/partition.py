@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
-from ..client.cluster import Cluster, is_transient
+from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import IsolationLevel
 from ..client.offsets import EARLIEST
 from ..error_codes import ErrorCode
@@ -28,7 +28,7 @@ from .ranges import at
 from .report import Aligned, Alignment, ComparedRange, PartitionReport
 from .slots import Compared
 
-__all__ = ["Assignment", "PartitionComparison"]
+__all__ = ["Assignment", "PartitionComparison", "compare_alone"]
 
 #: Retention may move a log's start while it is read: then the comparison begins again, so many times.
 _MOST_ATTEMPTS = 3
@@ -352,6 +352,32 @@ class PartitionComparison:
             ranges=None if self._ranges is None else tuple(filter(None, (each.compared for each in parts))),
             open_transactions=(parts[-1].plan if parts else plan).open_transactions,
         )
+
+
+def compare_alone(
+    assignment: Assignment, source: Cluster, destination: Cluster, *, options: CopyOptions, patience_s: float
+) -> PartitionReport:
+    """
+    Compare one partition, in a process of its own.
+
+    Args:
+        assignment: The partition, and the part of it to compare.
+        source: The source cluster, for this thread.
+        destination: The destination cluster, for this thread.
+        options: The limits for decoding a batch.
+        patience_s: How long to retry transient errors.
+
+    Raises:
+        ShoalError: A cluster does not answer.
+
+    """
+    plan = assignment.plan
+    patiently(lambda: source.refresh([plan.source.topic]), patience_s=patience_s)
+    patiently(lambda: destination.refresh([plan.destination.topic]), patience_s=patience_s)
+    comparison = PartitionComparison(
+        assignment, options=options, patience_s=patience_s, stop=threading.Event()
+    )
+    return comparison.run(source, destination)
 
 
 def _first_of(reasons: Sequence[str]) -> str | None:

@@ -1,95 +1,86 @@
 """
-``shoal verify --master``: the comparison as a job of Spark.
+Work for many partitions as a job of Spark: a task does that for whole partitions.
 
-Each task compares whole partitions. Spark carries plans and reports. The tasks read both clusters by
-themselves, as the tasks of a mirror do.
+Spark carries the jobs and their results. The tasks read both clusters by themselves, as the tasks of a mirror
+do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from pyspark.core.context import SparkContext
 
-from shoal.client.cluster import Cluster, patiently
+from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
-from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.spark.engine import our_errors
 from shoal.spark.launch.session import spark_context
 from shoal.spark.trust import key_for_tasks
 from shoal.state_directory import make_state_directory, state_dir
-from shoal.verify.partition import Assignment, PartitionComparison
-from shoal.verify.report import PartitionReport
-from shoal.verify.run import Compare
 
-__all__ = ["CompareTask", "comparison_on_spark"]
+__all__ = ["over_partitions_on_spark"]
 
 _LOG_FILE = "verify-spark.log"
 
+J = TypeVar("J")
+R = TypeVar("R")
+
 
 @dataclass(frozen=True, slots=True)
-class CompareTask:
+class _Task(Generic[J, R]):
     """
-    Compares the partitions that Spark gives to a task. Spark pickles it, so its credentials are sealed.
+    Does the jobs that Spark gives to a task. Spark pickles it, so its credentials are sealed.
 
     Attributes:
+        do: Does a job. It gets the job, and both clusters.
         source: The source cluster, without credentials.
         destination: The destination cluster, without credentials.
         sealed: The credentials of both, sealed; None if neither needs any.
         key: The key to them, or the file that has the key.
-        options: The limits for decoding a batch.
-        patience_s: How long to retry transient errors.
 
     """
 
+    do: Callable[[J, Cluster, Cluster], R]
     source: ClientConfig
     destination: ClientConfig
     sealed: str | None = field(repr=False)
     key: str | Path = field(repr=False)
-    options: CopyOptions
-    patience_s: float
 
-    def __call__(self, assignments: Iterable[Assignment]) -> list[PartitionReport]:
-        """
-        Compare the partitions of a task. Runs in the task.
-
-        Raises:
-            ShoalError: A cluster does not answer.
-
-        """
+    def __call__(self, jobs: Iterable[J]) -> list[R]:
+        """Do the jobs of a task. Runs in the task."""
         credentials = Credentials.unseal(self.sealed, self.key) if self.sealed else Credentials({})
         source, destination = map(credentials.into, (self.source, self.destination))
         with Cluster(source) as ours, Cluster(destination) as theirs:
-            return [self._compare(each, ours, theirs) for each in assignments]
-
-    def _compare(self, assignment: Assignment, source: Cluster, destination: Cluster) -> PartitionReport:
-        plan, patience_s = assignment.plan, self.patience_s
-        patiently(lambda: source.refresh([plan.source.topic]), patience_s=patience_s)
-        patiently(lambda: destination.refresh([plan.destination.topic]), patience_s=patience_s)
-        comparison = PartitionComparison(
-            assignment, options=self.options, patience_s=patience_s, stop=threading.Event()
-        )
-        return comparison.run(source, destination)
+            return [self.do(each, ours, theirs) for each in jobs]
 
 
 @contextlib.contextmanager
-def comparison_on_spark(
+def over_partitions_on_spark(
+    do: Callable[[J, Cluster, Cluster], R],
     source: ClientConfig,
     destination: ClientConfig,
     *,
     master: str,
     conf: Mapping[str, str],
-    options: CopyOptions,
-    patience_s: float,
-) -> Iterator[Compare]:
+) -> Iterator[Callable[[Sequence[J]], list[R]]]:
     """
-    Start Spark for a comparison, or use the context that this process has.
+    Start Spark for such jobs, or use the context that this process has.
+
+    Args:
+        do: Does a job in a task. It gets the job, and both clusters without any metadata.
+        source: How to reach the source cluster.
+        destination: How to reach the destination cluster.
+        master: The Spark master.
+        conf: Spark's properties.
+
+    Yields:
+        A function that does jobs.
 
     Raises:
         ConfigError: Spark does not start, or its connections would reveal the clusters' credentials.
@@ -109,12 +100,12 @@ def comparison_on_spark(
         credentials = Credentials.of(*clusters)
         sealed = credentials.seal(PROCESS_KEY) if credentials else None
         ours, theirs = map(Credentials({}).into, clusters)
-        task = CompareTask(ours, theirs, sealed, key, options, patience_s)
+        task = _Task(do, ours, theirs, sealed, key)
 
-        def compare(assignments: Sequence[Assignment]) -> list[PartitionReport]:
-            if not assignments:
+        def do_all(jobs: Sequence[J]) -> list[R]:
+            if not jobs:
                 return []
             with our_errors(log_file):
-                return context.parallelize(assignments, len(assignments)).mapPartitions(task).collect()
+                return context.parallelize(jobs, len(jobs)).mapPartitions(task).collect()
 
-        yield compare
+        yield do_all
