@@ -144,6 +144,18 @@ def test_nothing_is_said_about_records_behind_an_end_near_that_of_the_log(
     assert whole.not_mirrored or whole.differences
 
 
+@pytest.mark.parametrize(("first", "found"), [(2_400, []), (2_390, [(2_390, 2_400)])])
+def test_altered_records_behind_an_end_near_that_of_the_log_are_not_looked_at(
+    brokers: TwoBrokers, history: History, first: int, found: list[tuple[int, int]]
+) -> None:
+    copied = items(2_500)
+    copied[first:] = [each._replace(value=b"another") for each in copied[first:]]
+    load(brokers, history, items(2_500), copied)
+    report = partition(brokers, extent=Extent(until=Until(offset=2_400)))
+    assert ([each for each, _ in altered(report)], extra(report)) == (found, [])
+    assert compared(report) == [(0, 2_400)]
+
+
 def test_copy_that_ends_before_the_end_of_the_range_lags(brokers: TwoBrokers, history: History) -> None:
     load(brokers, history, items(6_000), items(4_000))
     report = partition(brokers, extent=Extent(until=Until(offset=5_000)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import islice
 
 from ..mirroring.model.window import Until
 from .errors import NotComparable
@@ -85,10 +86,29 @@ class Places:
     def _end(self, offset: int) -> Place:
         """Return the place of the first record from an offset on that both sides have."""
         head = first_records(self._ours, offset, self._ours.offsets.end)
+        if not head:
+            return Place(offset, self._theirs.offsets.end)
+        found = self._find(offset, head)
+        if found is None:
+            return Place(offset, self._end_of_copy(offset))
+        return Place(head[found.first.at].offset, found.first.offset)
+
+    def _end_of_copy(self, offset: int) -> int:
+        """
+        Return the destination's offset behind as many records as the source has before an offset.
+
+        The records that the destination may have behind it are copies of later ones, but other records.
+        """
+        head = first_records(self._ours, max(self._ours.offsets.start, offset - LEAST_OFFSETS), offset)
         found = self._find(offset, head) if head else None
         if found is None:
-            return Place(offset, self._theirs.offsets.end)
-        return Place(head[found.first.at].offset, found.first.offset)
+            return self._theirs.offsets.end
+        with (
+            closing(self._ours.records(head[found.last.at].offset + 1, offset)) as ours,
+            closing(self._theirs.records(found.last.offset + 1, self._theirs.offsets.end)) as theirs,
+        ):
+            behind = islice(theirs, sum(each.records for each in ours), None)
+            return next((each.offset for each in behind), self._theirs.offsets.end)
 
     def _find(self, offset: int, head: Sequence[LogRecord]) -> Found | None:
         """Find records before or behind an offset at the destination; None if it ends before them."""
