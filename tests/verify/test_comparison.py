@@ -66,6 +66,24 @@ def test_verify_names_aborted_records_whose_times_do_not_ascend(
     assert (report.counts, report.aborted) == ({DifferenceKind.EXTRA: 3_000}, 3_000)
 
 
+@pytest.mark.parametrize("side", list(Side))
+def test_verify_begins_at_the_first_place_of_the_map_if_retention_deleted_the_origin(
+    brokers: TwoBrokers, history: History, side: Side
+) -> None:
+    repeated = [Content(NOW_MS, b"key %d" % number, b"alive") for number in range(10)]
+    for base in range(0, 100, 10):
+        history.store(encode(repeated, base_offset=base))
+    brokers.run()
+    other = encode([repeated[0]._replace(value=b"another"), *repeated[1:]])
+    rewrite(brokers, lambda found: [*found[:6], other, *found[7:]])
+    broker = brokers.source if side is Side.SOURCE else brokers.destination
+    broker.log("topic").delete_records(43)
+    report = partition(brokers)
+    assert (altered(report), report.records) == ([((60, 61), (60, 61))], 56)
+    assert report.alignment is not None
+    assert report.alignment.place == (43, 43)
+
+
 def test_verify_of_a_copy_that_is_equal_from_an_uncertain_place_on_is_equal(
     brokers: TwoBrokers, history: History
 ) -> None:

@@ -120,7 +120,7 @@ def begin(ours: Log, theirs: Log, copied: Copied | None, note: str) -> Alignment
     """
     start = Place(ours.offsets.start, theirs.offsets.start)
     if copied is not None:
-        origin, progress = copied
+        origin, progress = copied.origin, copied.progress
         if start.source <= origin.source and start.destination <= origin.destination:
             return Alignment(Aligned.BY_ORIGIN, *origin, f"the origin of {note}")
         side = "source" if start.source > origin.source else "destination"
@@ -149,7 +149,17 @@ def begin(ours: Log, theirs: Log, copied: Copied | None, note: str) -> Alignment
         raise NotComparable(f"{note}, and the source is empty: retention has deleted the mirrored records")
     if not source:
         return Alignment(Aligned.BY_CONTENT, *start, f"{note}, and the source never held a record")
-    return _begin_by_content(ours, theirs, start, source, destination, note)
+    found = _begin_by_content(ours, theirs, start, source, destination, note)
+    known = copied.place_from(start) if copied is not None else None
+    if known is not None and (found is None or not found.is_proven):
+        return Alignment(Aligned.BY_POSITION, *known, f"{note}, whose offset map has a later place")
+    if found is None:
+        raise NotComparable(
+            f"{note}, and the first {len(source):,} records of the source and the first "
+            f"{len(destination):,} of the destination are not on the other side: this is not a copy of the "
+            "topic, or retention has deleted all records that both sides had"
+        )
+    return found
 
 
 def _begin_by_content(
@@ -159,20 +169,14 @@ def _begin_by_content(
     source: Sequence[LogRecord],
     destination: Sequence[LogRecord],
     note: str,
-) -> Alignment:
+) -> Alignment | None:
     alike = [are_same(*pair) for pair in zip(source, destination, strict=False)]
     same = alike.index(False) if False in alike else len(alike)
     unlike = len({(each.body, each.timestamp) for each in source[:same]})
     if unlike >= _PROOF or same == len(alike):
         is_proven = unlike >= _PROOF or (2 * unlike > same and (start == (0, 0) or unlike >= 4))
         return Alignment(Aligned.BY_CONTENT, *start, note, is_proven)
-    if found := _search(ours, theirs, start, source, destination, note):
-        return found
-    raise NotComparable(
-        f"{note}, and the first {len(source):,} records of the source and the first {len(destination):,} of "
-        "the destination are not on the other side: this is not a copy of the topic, or retention has "
-        "deleted all records that both sides had"
-    )
+    return _search(ours, theirs, start, source, destination, note)
 
 
 def _search(

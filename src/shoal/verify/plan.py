@@ -11,6 +11,7 @@ from ..client.config import IsolationLevel
 from ..client.offsets import LogOffsets, ask_logs, log_end_offsets
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
+from ..mirroring.model.offset_map import Exactness, OffsetMap
 from ..topic_partition import TopicPartition
 from .errors import NotComparable
 from .findings import OffsetRange, OpenTransaction, Place, Side
@@ -23,10 +24,32 @@ Mirrored: TypeAlias = tuple[TopicPartition, TopicPartition]
 
 
 class Copied(NamedTuple):
-    """The part of a partition that has been copied: from one place to another."""
+    """
+    The part of a partition that has been copied: from one place to another.
+
+    Attributes:
+        origin: The place at which the copy begins.
+        progress: The place behind all that was copied.
+        offsets: The map of the mirror that has copied it; None if it is not known.
+
+    """
 
     origin: Place
     progress: Place
+    offsets: OffsetMap | None = None
+
+    def place_from(self, start: Place) -> Place | None:
+        """Return the first place that the map knows for certain, and to which both logs reach back."""
+        if self.offsets is None:
+            return None
+        places = [Place(each.source, each.destination) for each in self.offsets.milestones]
+        there, here = self.offsets.to_destination(start.source), self.offsets.to_source(start.destination)
+        if there.exactness is Exactness.EXACT:
+            places.append(Place(start.source, there.offset))
+        if here.exactness is Exactness.EXACT:
+            places.append(Place(here.offset, start.destination))
+        behind = (each for each in places if each.source >= start.source)
+        return min((each for each in behind if each.destination >= start.destination), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +124,7 @@ class PartitionPlan:
         return part if is_last else replace(part, open_transactions=(), mirrored_until=end.source)
 
     def _begun_at(self, place: Place) -> Copied:
-        return Copied(place, place if self.copied is None else self.copied.progress)
+        return Copied(place, place) if self.copied is None else self.copied._replace(origin=place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +219,7 @@ def _plan(
     copied, mirrored_until, held_copy = None, 0, copies.open_transaction(theirs)
     if position is not None:
         progress = Place(position.source_offset, position.destination_offset)
-        copied = Copied(Place(*position.origin), progress)
+        copied = Copied(Place(*position.origin), progress, position.offsets)
         if not is_lost:
             copies.check_end(theirs, progress.destination)
         if held_copy is None or copy_log.end >= progress.destination:

@@ -119,8 +119,7 @@ class Trial:
     def _repeats_itself(self) -> bool:
         """Whether neither a position nor enough records that are once on each side show the beginning."""
         assert self.truth is not None
-        origin = self.truth.origin
-        if origin and self.truth.source.start <= origin[0] and self.truth.destination.start <= origin[1]:
+        if self.truth.origin is not None:
             return False
         ours, theirs = (
             Counter(self._without_time(item) for _, item in side) for side in (self.ours, self.theirs)
