@@ -16,6 +16,7 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.inspect.topics import NOW_MS, config_of, history, inspected, topic
 from tests.world import batches
+from tests.world.batches import Content
 from tests.world.history import ABORT, COMMIT
 from tests.world.logs import may_compact
 
@@ -180,6 +181,16 @@ def test_retention_during_the_reading_moves_its_start(broker: Broker) -> None:
         cluster.refresh(["orders"])
         read(cluster, plan, facts, None)
     assert (facts.records, facts.runs) == (6, [(4, 10)])
+
+
+def test_compressed_message_that_begins_before_the_end_is_counted(broker: Broker) -> None:
+    log = history(broker).messages([Content(NOW_MS, b"key", b"value")] * 6, 1, Codec.GZIP)
+    plan = PartitionPlan(TopicPartition("orders", 0), LogOffsets(0, 4, 4), 0)
+    facts = Facts(NOW_MS)
+    with Cluster(config_of(broker)) as cluster:
+        cluster.refresh(["orders"])
+        read(cluster, plan, facts, None)
+    assert (facts.batches, facts.runs) == (1, [(0, log.next_offset)])
 
 
 def test_progress_ends_with_all_partitions(broker: Broker) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
-from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, scan
+from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, Scan
 from shoal.records.aborted import Marker, read_marker
-from tests.strategies import damaged
 from tests.world.batches import CONTROL, TRANSACTIONAL, Record, batch, marker, payload, raw_batch, view
 
 ABORT, COMMIT = Marker.ABORT, Marker.COMMIT
@@ -28,7 +26,7 @@ def kept(log: list[bytearray], aborted: list[tuple[int, int]]) -> list[int]:
     record_set = memoryview(bytearray().join(log))
     return [
         found.header.base_offset
-        for decision, found in scan(record_set, 0, aborted)
+        for decision, found in Scan[RecordBatch](record_set, 0, AbortedTransactions(aborted))
         if decision is Decision.COPY
     ]
 
@@ -163,17 +161,3 @@ def test_control_batch_without_readable_marker_is_corrupt(broken: RecordBatch) -
     with pytest.raises(CorruptBatch) as caught:
         read_marker(broken)
     assert caught.value.position == 33
-
-
-def test_marker_that_is_cut_short_is_corrupt() -> None:
-    whole = bytes(view(marker(ABORT, 1)).payload)
-    for cut in range(len(whole)):
-        with pytest.raises(CorruptBatch):
-            read_marker(control(whole[:cut]))
-
-
-@given(st.binary(max_size=40) | damaged(st.just(bytes(view(marker(1, 1)).payload))))
-@example(b"\x80" * 1000)
-def test_arbitrary_control_records_have_a_type_or_are_corrupt(records: bytes) -> None:
-    with contextlib.suppress(CorruptBatch):
-        assert -(2**15) <= read_marker(control(records)) < 2**15

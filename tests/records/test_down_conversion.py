@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.errors import CorruptBatch
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.records import Codec, split
-from shoal.records.down_conversion import DownConversion, convert
+from shoal.records.down_conversion import DownConversion
 from tests.records.down_conversions import (
     EVERY_CODEC,
     EVERY_MAGIC,
-    LIMIT,
     MIXED,
     OLD_CODECS,
     OLD_MAGICS,
@@ -29,7 +27,7 @@ from tests.records.down_conversions import (
     read,
     read_by_kafka_python,
 )
-from tests.strategies import INT64, damaged
+from tests.strategies import INT64
 from tests.vectors import Vector, old_vectors
 from tests.world.batches import (
     CONTROL,
@@ -37,10 +35,7 @@ from tests.world.batches import (
     TRANSACTIONAL,
     Record,
     batch,
-    compressed,
     marker,
-    payload,
-    raw_batch,
     whole_messages,
 )
 
@@ -206,26 +201,3 @@ def test_client_with_any_limit_reads_to_the_end(
         found += new
         offset = new[-1][0] + 1
     assert found == expected
-
-
-RECORDS = st.tuples(PARTS, PARTS).map(lambda parts: Record(*parts))
-
-
-@given(damaged(st.lists(RECORDS, min_size=1, max_size=4).map(payload)), st.data())
-def test_damaged_records_are_converted_or_refused(data: bytes, drawn: st.DataObject) -> None:
-    """Behind a right CRC, as from a client that wrote them so."""
-    codec = drawn.draw(st.sampled_from(OLD_CODECS))
-    source = raw_batch(
-        compressed(data, codec),
-        attributes=codec,
-        records_count=drawn.draw(st.integers(0, 5)),
-        last_offset_delta=5,
-    )
-    (found,) = split(memoryview(source))
-    magic = drawn.draw(st.sampled_from(OLD_MAGICS))
-    try:
-        messages = bytes(convert(found, magic, 0, LIMIT))
-    except CorruptBatch as error:
-        assert error.position == 0  # noqa: PT017
-        return
-    assert len(read_by_kafka_python(messages)) == found.header.records_count

@@ -19,12 +19,10 @@ from shoal.records import (
     Record,
     RecordBatch,
     compress,
-    read_key,
     read_key_value_headers,
     read_records,
     split,
     write_batch,
-    write_body,
 )
 from tests.each_case import each_case
 from tests.peak_memory import peak_below
@@ -294,8 +292,3 @@ def test_records_outlive_the_buffer_of_their_view() -> None:
     found = read_records(RecordBatch(view_of(LITERAL).header, memoryview(buffer)), LIMIT)
     buffer[:] = bytes(len(buffer))
     assert found == LITERAL_READ
-
-
-def test_read_key_that_is_cut_short_is_corrupt() -> None:
-    with pytest.raises(CorruptBatch):
-        read_key(Record(0, 0, write_body(b"key", None)[:3]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import CorruptBatch
-from shoal.records import CheckedCrcs, Decision, scan
+from shoal.records import AbortedTransactions, CheckedCrcs, Decision, OffsetsGoBack, RecordBatch, Scan
 from tests.world.batches import TRANSACTIONAL, batch, marker
 
 ABORT = 0
@@ -21,7 +21,9 @@ def scanned(*written: bytearray, start_offset: int = 0, crcs: CheckedCrcs) -> li
     record_set = memoryview(bytearray().join(written))
     return [
         (decision, found.header.base_offset)
-        for decision, found in scan(record_set, start_offset, [(1, 0)], crcs=crcs)
+        for decision, found in Scan[RecordBatch](
+            record_set, start_offset, AbortedTransactions([(1, 0)]), crcs=crcs
+        )
     ]
 
 
@@ -40,9 +42,13 @@ def test_scan_decides_each_batch_that_ends_after_the_start() -> None:
     assert scanned(*log, start_offset=3, crcs=CheckedCrcs.ALL) == [(Decision.CROP, 2), (Decision.COPY, 4)]
 
 
-def test_scan_crops_a_batch_that_overlaps_the_previous_one() -> None:
-    log = [batch(3, base_offset=0), batch(3, base_offset=2), batch(2, base_offset=3)]
-    assert scanned(*log, crcs=CheckedCrcs.ALL) == [(Decision.COPY, 0), (Decision.CROP, 2)]
+def test_scan_refuses_a_batch_that_overlaps_the_previous_one() -> None:
+    # The first two end before the start.
+    log = [batch(2, base_offset=0), batch(2, base_offset=2), batch(3, base_offset=4), batch(3, base_offset=6)]
+    found = iter(Scan[RecordBatch](memoryview(bytearray().join(log)), 5, None))
+    assert next(found)[0] is Decision.CROP
+    with pytest.raises(OffsetsGoBack, match="offset 6 comes after 6"):
+        next(found)
 
 
 def test_scan_ends_a_transaction_at_a_skipped_marker() -> None:

@@ -14,13 +14,23 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
 import xxhash
 
 from ..errors import CorruptBatch
-from ..records import PACKED_FINGERPRINT, RecordBatch, fingerprint_plain, read_header, split, verify_crc
+from ..records import (
+    PACKED_FINGERPRINT,
+    CheckedCrcs,
+    RecordBatch,
+    Scan,
+    Walked,
+    fingerprint_plain,
+    read_header,
+    split,
+)
 from ..records.batch import MAX_TIMESTAMP_OFFSET
 from ..records.legacy import read_timestamp
 from . import description
@@ -130,28 +140,32 @@ class OpenSegment:
             StorageFailed: The local disk does not take them, and the segment is of no use.
 
         """
-        begin = _behind(record_set, self.next_offset)
-        end = begin
+        wanted = record_set[_behind(record_set, self.next_offset) :]
+        plain = partial(self._take_plain, wanted)
+        scan = Scan(wanted, self.next_offset, None, crcs=CheckedCrcs.ALL, plain=plain)
         try:
-            while True:
-                end = self._take_plain(record_set, end)
-                batch = next(split(record_set[end:]), None)
-                if batch is None:
-                    return end - begin
-                self._take_one(batch)
-                end += len(batch.view)
+            for _, batch in scan:
+                if batch is not None:
+                    self._take_one(batch)
+            return scan.position
         finally:
-            if end > begin:
-                self._append(record_set[begin:end])
+            if scan.position:
+                self._append(wanted[: scan.position])
 
-    def _take_plain(self, record_set: memoryview, position: int) -> int:
-        """Count plain batches whose CRCs are right, from a position on; return the position behind them."""
+    def _take_plain(
+        self, record_set: memoryview, position: int, end_offset: int, transactional: bool
+    ) -> Walked[None] | None:
+        """Count plain batches whose CRCs are right, from a position on."""
         first_offset = self.next_offset
         rows = fingerprint_plain(
-            record_set, position, first_offset=first_offset, end_offset=_LARGEST_OFFSET, transactional=True
+            record_set,
+            position,
+            first_offset=first_offset,
+            end_offset=end_offset,
+            transactional=transactional,
         )
         if not rows:
-            return position
+            return None
         # Whole columns, since a loop over the batches would take longer than their checksums.
         _, sizes, counts, _, base_times_ms = zip(*PACKED_FINGERPRINT.iter_unpack(rows), strict=True)
         positions = list(accumulate(sizes, initial=position))
@@ -165,12 +179,11 @@ class OpenSegment:
         self.records += sum(counts)
         self.next_offset = first_offset + sum(counts)
         self._leader_epoch = read_header(record_set, last).leader_epoch
-        return int(positions[-1])
+        return Walked(None, int(positions[-1]), self.next_offset)
 
     def _take_one(self, batch: RecordBatch) -> None:
         """Count one batch of any kind."""
         header = batch.header
-        verify_crc(batch)
         is_modern = header.magic == 2
         if self.batches and is_modern and header.base_offset < self.next_offset:
             raise CorruptBatch(

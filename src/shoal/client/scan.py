@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, raise_for
 from ..protocol.fetch import FetchedPartition
-from ..records import Decision, RecordBatch, scan
+from ..records import AbortedTransactions, Decision, RecordBatch, Scan
 from ..topic_partition import TopicPartition
 from .admin import describe_topic_configs
 from .cluster import Cluster
@@ -229,8 +229,9 @@ def read_answers(
             reader.ask(offset)
             fetched = reader.receive()
             started_at = offset
-            transactions = fetched.aborted_transactions if committed else None
-            yield batches(scan(fetched.record_set, offset, transactions, keep_append_time=keep_append_time))
+            aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
+            found = Scan[RecordBatch](fetched.record_set, offset, aborted, keep_append_time=keep_append_time)
+            yield batches(iter(found))
             if offset >= fetched.end_offset(committed=committed):
                 return
             if offset > started_at:
@@ -302,8 +303,8 @@ def read_first_of_each(
     for leader, led in by_leader.items():
         try:
             for partition, fetched in _fetch_each(cluster, leader, led, offsets, isolation_level):
-                transactions = fetched.aborted_transactions if committed else None
-                yield partition, scan(fetched.record_set, offsets[partition], transactions)
+                aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
+                yield partition, iter(Scan(fetched.record_set, offsets[partition], aborted))
         except ShoalError as error:
             yield from ((partition, error) for partition in led)
 

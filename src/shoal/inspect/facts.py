@@ -217,10 +217,7 @@ class Facts(_Counts):
         if start == reached:
             # A run may begin inside of its first batch, all of which is counted.
             start = reached = min(start, header.base_offset)
-        first, next_offset = max(header.base_offset, reached), header.next_offset
-        if header.magic < 2 and header.codec_id:
-            # The offset is that of the last message inside; those before it are inside, too.
-            first = reached
+        first, next_offset = max(header.begins_at(reached), reached), header.next_offset
         self.runs[-1] = (start, max(next_offset, reached))
         self.spanned += max(0, next_offset - first)
         decision = decide(header, 0, None)

@@ -131,7 +131,7 @@ def _read_run(
     with closing(read_decided(cluster, plan.partition, start, level, buffer_bytes)) as batches:
         for _, batch in batches:
             header = batch.header
-            if header.base_offset >= end:
+            if header.begins_at(facts.runs[-1][1]) >= end:
                 facts.end_run(end)
                 break
             facts.see(header, marker_of(batch))

@@ -8,7 +8,17 @@ here does I/O, or depends on Kafka's requests and responses.
 """
 
 from .aborted import AbortedTransactions
-from .batch import HEADER_SIZE, NO_END, BatchHeader, Codec, RecordBatch, has_several, read_header, split
+from .batch import (
+    HEADER_SIZE,
+    NO_END,
+    BatchHeader,
+    Codec,
+    RecordBatch,
+    batch_at,
+    has_several,
+    read_header,
+    split,
+)
 from .checksum import crc32c, verify_crc
 from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
@@ -16,8 +26,8 @@ from .fingerprint import PACKED_FINGERPRINT, fingerprint, fingerprint_plain
 from .join import Joined, join_plain
 from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
-from .record import Record, read_key, read_key_value_headers, read_records, read_records_as, write_body
-from .scan import CheckedCrcs, decide_checked, scan
+from .record import Record, read_key_value_headers, read_records, read_records_as, write_body
+from .scan import CheckedCrcs, OffsetsGoBack, Scan, Walked
 from .stamp import stamp
 
 __all__ = [
@@ -31,13 +41,16 @@ __all__ = [
     "Codec",
     "Decision",
     "Joined",
+    "OffsetsGoBack",
     "PlainRun",
     "Record",
     "RecordBatch",
+    "Scan",
+    "Walked",
+    "batch_at",
     "compress",
     "crc32c",
     "decide",
-    "decide_checked",
     "decompress",
     "decompress_legacy_lz4",
     "fingerprint",
@@ -45,11 +58,9 @@ __all__ = [
     "has_several",
     "join_plain",
     "read_header",
-    "read_key",
     "read_key_value_headers",
     "read_records",
     "read_records_as",
-    "scan",
     "split",
     "stamp",
     "stamp_plain",

@@ -36,7 +36,16 @@ from typing import NamedTuple
 
 from ..errors import CorruptBatch
 
-__all__ = ["HEADER_SIZE", "BatchHeader", "Codec", "RecordBatch", "has_several", "read_header", "split"]
+__all__ = [
+    "HEADER_SIZE",
+    "BatchHeader",
+    "Codec",
+    "RecordBatch",
+    "batch_at",
+    "has_several",
+    "read_header",
+    "split",
+]
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
@@ -67,7 +76,7 @@ OFFSET_LIMIT = 2**63 - 2**31
 #: The end of a range without one: behind every offset.
 NO_END = 2**63 - 1
 
-#: A named tuple's own constructors call this, and take twice as long; :func:`split` does it for every batch.
+#: A named tuple's own constructors call this, and take twice as long; :func:`batch_at` calls it each time.
 _new = tuple.__new__
 
 CODEC_MASK = 0x07
@@ -144,6 +153,15 @@ class BatchHeader(NamedTuple):
         """The first offset after this batch."""
         return self.base_offset + self.last_offset_delta + 1
 
+    def begins_at(self, follows: int) -> int:
+        """
+        Return the offset at which the batch begins.
+
+        A compressed message of magic 0 or 1 shows only its last offset: it begins where the batch before it
+        ends.
+        """
+        return self.base_offset if self.magic == 2 or not self.codec_id else follows
+
     @property
     def codec_id(self) -> int:
         """Bits 0 to 2 of the attributes; 5 to 7 are no codec (see :class:`Codec`)."""
@@ -192,7 +210,7 @@ def read_header(record_set: memoryview, position: int = 0) -> BatchHeader:
     return _new(BatchHeader, HEADER.unpack_from(record_set, position))
 
 
-def split(record_set: memoryview) -> Iterator[RecordBatch]:
+def split(record_set: memoryview, *, has_offsets: bool = True) -> Iterator[RecordBatch]:
     """
     Yield each whole batch of a record set, in the order of the log.
 
@@ -201,6 +219,7 @@ def split(record_set: memoryview) -> Iterator[RecordBatch]:
             a Fetch response. The last may be cut short (KIP-74, and
             ``ByteBufferLogInputStream``): the iteration ends before it, and
             that is no error.
+        has_offsets: False if the offsets are those of a producer of magic 0 or 1, which mean nothing.
 
     Yields:
         Views into ``record_set``; nothing is copied.
@@ -210,20 +229,33 @@ def split(record_set: memoryview) -> Iterator[RecordBatch]:
 
     """
     position = 0
+    while (batch := batch_at(record_set, position, has_offsets=has_offsets)) is not None:
+        yield batch
+        position += len(batch.view)
+
+
+def batch_at(record_set: memoryview, position: int, *, has_offsets: bool = True) -> RecordBatch | None:
+    """
+    Return the whole batch at a position of a record set; None if there is none. See :func:`split`.
+
+    Raises:
+        CorruptBatch: A length, magic or count that no broker sends.
+
+    """
     end = len(record_set)
-    while end - position > MAGIC_OFFSET:
-        if record_set[position + MAGIC_OFFSET] == 2:
-            if end - position < HEADER_SIZE:
-                return
-            header = read_header(record_set, position)
-            _check(header, position)
-        else:
-            header = _legacy_header(record_set, position)
-        following = position + header.batch_length + LOG_OVERHEAD
-        if following > end:
-            return
-        yield _new(RecordBatch, (header, record_set[position:following]))
-        position = following
+    if end - position <= MAGIC_OFFSET:
+        return None
+    if record_set[position + MAGIC_OFFSET] == 2:
+        if end - position < HEADER_SIZE:
+            return None
+        header = read_header(record_set, position)
+        _check(header, position)
+    else:
+        header = _legacy_header(record_set, position, has_offsets=has_offsets)
+    following = position + header.batch_length + LOG_OVERHEAD
+    if following > end:
+        return None
+    return _new(RecordBatch, (header, record_set[position:following]))
 
 
 _LENGTH = struct.Struct(">i")
@@ -255,14 +287,14 @@ def _check(header: BatchHeader, position: int) -> None:
 _LEGACY = struct.Struct(">qiIb")
 
 
-def _legacy_header(record_set: memoryview, position: int) -> BatchHeader:
+def _legacy_header(record_set: memoryview, position: int, *, has_offsets: bool) -> BatchHeader:
     """Read the fields that a message of magic 0 or 1 has in common with a batch."""
     offset, length, crc, magic = _LEGACY.unpack_from(record_set, position)
     if magic not in (0, 1):
         raise CorruptBatch(f"magic {magic} is not 0, 1 or 2", position)
     if length < _SMALLEST_LEGACY_LENGTH:
         raise CorruptBatch(f"message length {length} is shorter than a message", position)
-    if not 0 <= offset < OFFSET_LIMIT:
+    if has_offsets and not 0 <= offset < OFFSET_LIMIT:
         raise CorruptBatch(f"offset {offset} is negative, or none that is ever reached", position)
     # A message that ends before its attributes is cut short, and is not yielded.
     attributes = record_set[position + _LEGACY.size] if position + _LEGACY.size < len(record_set) else 0

@@ -45,7 +45,6 @@ def decide(
     *,
     end_offset: int = NO_END,
     keep_append_time: bool = False,
-    join_below_bytes: int = 0,
 ) -> Decision:
     """
     Decide how to treat a batch.
@@ -59,7 +58,6 @@ def decide(
             before it.
         keep_append_time: Whether the records of a LogAppendTime batch get its
             append time, which requires decoding.
-        join_below_bytes: Smaller batches are joined with their neighbours.
 
     Returns:
         The first decision that applies, in the order of the checks: a control
@@ -80,6 +78,4 @@ def decide(
         return Decision.REBUILD_HOLES
     if keep_append_time and header.is_log_append_time:
         return Decision.REBUILD_APPEND_TIME
-    if header.size < join_below_bytes:
-        return Decision.JOIN
     return Decision.COPY

@@ -19,16 +19,13 @@ from .batch import (
     CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
-    HEADER,
-    HEADER_SIZE,
     LOG_APPEND_TIME,
-    LOG_OVERHEAD,
     RECORDS_COUNT_OFFSET,
     TRANSACTIONAL,
-    Codec,
     RecordBatch,
 )
-from .checksum import crc32c, crc_of_difference
+from .checksum import crc32c
+from .plain import plain_headers
 
 __all__ = ["PACKED_FINGERPRINT", "fingerprint", "fingerprint_plain"]
 
@@ -41,40 +38,31 @@ PACKED_FINGERPRINT = struct.Struct("<IIIIq")
 
 def fingerprint(batch: RecordBatch) -> bytes:
     """
-    Return the fingerprint of a batch of magic 2, from its header and its CRC.
+    Return the fingerprint of a batch of magic 2.
 
-    Two batches with the same fingerprint hold the same records.
-    The payload is not read: the CRC in the header stands for it. Call
-    :func:`~shoal.records.verify_crc` first if that is in doubt. The header is
-    the one that was fetched, so a stamp in between changes nothing.
+    Two batches with the same fingerprint hold the same records. The header is the one that was fetched, so a
+    stamp in between changes nothing.
 
     Returns:
         A :data:`PACKED_FINGERPRINT`.
 
     """
-    header = batch.header
-    before = _COVERED.pack(
-        header.attributes,
-        header.last_offset_delta,
-        header.base_timestamp,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-    )
-    normal = _COVERED.pack(
+    header, view = batch
+    return _packed(
         header.attributes & (CODEC_MASK | CONTROL),
         header.last_offset_delta,
         header.base_timestamp,
-        0,  # max_timestamp
-        -1,  # producer_id
-        -1,  # producer_epoch
-        -1,  # base_sequence
+        view[RECORDS_COUNT_OFFSET:],
+        header.records_count,
     )
-    crc = header.crc ^ crc_of_difference(crc32c(before), crc32c(normal), header.size - RECORDS_COUNT_OFFSET)
-    return PACKED_FINGERPRINT.pack(
-        crc, header.size, header.records_count, header.codec_id, header.base_timestamp
-    )
+
+
+def _packed(attributes: int, delta: int, base_timestamp: int, payload: memoryview, count: int) -> bytes:
+    """Return the fingerprint of a batch with these fields; the payload begins with the number of records."""
+    # In the place of the largest timestamp, the producer's id and epoch and the base sequence.
+    crc = crc32c(payload, crc32c(_COVERED.pack(attributes, delta, base_timestamp, 0, -1, -1, -1)))
+    size, codec = len(payload) + RECORDS_COUNT_OFFSET, attributes & CODEC_MASK
+    return PACKED_FINGERPRINT.pack(crc, size, count, codec, base_timestamp)
 
 
 def fingerprint_plain(
@@ -108,31 +96,18 @@ def fingerprint_plain(
 def fingerprint_plain_in_python(
     record_set: memoryview, position: int, *, first_offset: int, end_offset: int, transactional: bool
 ) -> bytes:
-    end, offset = len(record_set), first_offset
     refused = CONTROL | DELETE_HORIZON | (0 if transactional else TRANSACTIONAL)
     time_bit: int | None = None
     rows: list[bytes] = []
-    while end - position >= HEADER_SIZE and offset < end_offset:
-        header = HEADER.unpack_from(record_set, position)
-        base_offset, length, _, magic, crc, attributes, delta, base_timestamp, _, _, _, _, count = header
-        following = position + length + LOG_OVERHEAD
-        if base_offset != offset or magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD or following > end:
-            break
-        if count <= 0 or count != delta + 1 or attributes & refused or attributes & CODEC_MASK > _LAST_CODEC:
-            break
+    for header, begin, end in plain_headers(record_set, position, first_offset, refused):
+        base_offset, _, _, _, crc, attributes, delta, base_timestamp, _, _, _, _, count = header
         if time_bit is None:
             time_bit = attributes & LOG_APPEND_TIME
-        if attributes & LOG_APPEND_TIME != time_bit:
+        if base_offset >= end_offset or attributes & LOG_APPEND_TIME != time_bit:
             break
-        if crc32c(record_set[position + ATTRIBUTES_OFFSET : following]) != crc:
+        if crc32c(record_set[begin + ATTRIBUTES_OFFSET : end]) != crc:
             break
-        codec = attributes & CODEC_MASK
-        normal = crc32c(_COVERED.pack(codec, delta, base_timestamp, 0, -1, -1, -1))
         # The payload is in the cache by now: to read it again costs less than to correct the CRC.
-        normal = crc32c(record_set[position + RECORDS_COUNT_OFFSET : following], normal)
-        rows.append(PACKED_FINGERPRINT.pack(normal, length + LOG_OVERHEAD, count, codec, base_timestamp))
-        position, offset = following, offset + count
+        payload = record_set[begin + RECORDS_COUNT_OFFSET : end]
+        rows.append(_packed(attributes & CODEC_MASK, delta, base_timestamp, payload, count))
     return b"".join(rows)
-
-
-_LAST_CODEC = max(Codec)

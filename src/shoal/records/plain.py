@@ -12,6 +12,7 @@ Each walk exists twice, here and in ``shoal.native``, with the same results.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..native import NATIVE
@@ -30,7 +31,7 @@ from .batch import (
 from .checksum import crc32c, crc_of_difference
 from .stamp import rewrite_header
 
-__all__ = ["ENTRY", "PlainRun", "stamp_plain"]
+__all__ = ["ENTRY", "PlainRun", "plain_headers", "stamp_plain"]
 
 #: A stamped batch: its size in bytes, number of records, ``max_timestamp``, leader epoch at the source. With
 #: LogAppendTime, ``max_timestamp`` is the append time: the entry then has one that is not after the newest
@@ -112,44 +113,64 @@ def stamp_plain_in_python(
     transactional: bool = False,
     append_time: bool = False,
 ) -> tuple[int, int, bytes]:
-    unpack, pack_head, pack_identity = HEADER.unpack_from, _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
+    pack_head, pack_identity = _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
     pack_entry, identity_size = ENTRY.pack, _IDENTITY.size
-    end, expected, records = len(record_set), first_offset, 0
+    records = 0
     entries = []
     refused = ~(CODEC_MASK | (transactional and TRANSACTIONAL) | (append_time and LOG_APPEND_TIME))
-    while end - position >= HEADER_SIZE:
-        (base_offset, length, epoch, magic, crc, attributes, delta, first_ms, newest_ms, _, _, _, count) = (
-            unpack(record_set, position)
-        )
-        size = length + LOG_OVERHEAD
-        if (
-            base_offset != expected
-            or magic != 2
-            or attributes & refused
-            or attributes & CODEC_MASK > _LARGEST_CODEC
-            or count != delta + 1
-            or count <= 0
-            or not 0 <= base_offset < OFFSET_LIMIT
-            or base_offset + count > end_offset
-            or size < HEADER_SIZE
-            or size > end - position
-        ):
+    for header, begin, end in plain_headers(record_set, position, first_offset, refused):
+        base_offset, length, epoch, _, crc, attributes, _, first_ms, newest_ms, _, _, _, count = header
+        if not 0 <= base_offset < OFFSET_LIMIT or base_offset + count > end_offset:
             break
+        size = end - begin
         if attributes > CODEC_MASK:
-            head = record_set[position : position + HEADER_SIZE]
+            head = record_set[begin : begin + HEADER_SIZE]
             rewrite_header(head, size, attributes, producer_id, producer_epoch, base_sequence)
             if attributes & LOG_APPEND_TIME:
                 newest_ms = min(first_ms, newest_ms)
         else:
             identity = pack_identity(producer_id, producer_epoch, base_sequence)
-            at = position + PRODUCER_ID_OFFSET
+            at = begin + PRODUCER_ID_OFFSET
             before = crc32c(record_set[at : at + identity_size])
             crc ^= crc_of_difference(before, crc32c(identity), size - RECORDS_COUNT_OFFSET)
             record_set[at : at + identity_size] = identity
-            pack_head(record_set, position, 0, length, -1, 2, crc)
+            pack_head(record_set, begin, 0, length, -1, 2, crc)
         entries.append(pack_entry(size, count, newest_ms, epoch))
-        expected += count
         records += count
         base_sequence = (base_sequence + count) % _SEQUENCES
-        position += size
+        position = end
     return position, records, b"".join(entries)
+
+
+def plain_headers(
+    record_set: memoryview, position: int, first_offset: int, refused: int
+) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """
+    Yield the header of each plain batch from a position on, and where the batch begins and ends.
+
+    Args:
+        record_set: See :func:`~shoal.records.split`.
+        position: The position of the first batch in it.
+        first_offset: The offset that this batch must begin at.
+        refused: The attributes that a plain batch does not have.
+
+    """
+    unpack, end = HEADER.unpack_from, len(record_set)
+    while end - position >= HEADER_SIZE:
+        header = unpack(record_set, position)
+        base_offset, length, _, magic, _, attributes, delta, _, _, _, _, _, count = header
+        following = position + length + LOG_OVERHEAD
+        if (
+            base_offset != first_offset
+            or magic != 2
+            or attributes & refused
+            or attributes & CODEC_MASK > _LARGEST_CODEC
+            or count != delta + 1
+            or count <= 0
+            or length < HEADER_SIZE - LOG_OVERHEAD
+            or following > end
+        ):
+            return
+        yield header, position, following
+        first_offset += count
+        position = following

@@ -29,7 +29,6 @@ __all__ = [
     "Record",
     "as_int64",
     "read_heads",
-    "read_key",
     "read_key_value_headers",
     "read_payload",
     "read_records",
@@ -166,24 +165,6 @@ def read_key_value_headers(
             f"the record's key, value and headers do not parse: {reason}", record.offset
         ) from None
     return key, value, headers
-
-
-def read_key(record: Record) -> bytes | None:
-    """
-    Return a record's key alone.
-
-    Raises:
-        CorruptBatch: The body does not begin with a key.
-
-    """
-    body = record.body
-    try:
-        size = body[0]  # in line if it takes one byte: a fifth of the time
-        if size < 0x80 and not size & 1 and size >> 1 < len(body):
-            return body[1 : 1 + (size >> 1)]
-        return read_sized(body, 0)[0]
-    except (Malformed, IndexError):
-        raise CorruptBatch("the record's key does not parse", record.offset) from None
 
 
 def write_body(

@@ -1,17 +1,11 @@
 """
 The batches of a fetched record set, in the order of the log, with the decision about each.
 
-Every reader of a log needs the same four steps. It splits the record set, and
-decides about each batch from its header. If it drops a batch, it verifies the
-CRC. If that batch is a marker, it ends a transaction. :func:`decide_checked` takes
-the last three for one batch, and :func:`scan` all four for a record set.
+Every reader of a log needs the same steps. It finds the next batch, and decides about it from its header. If
+it drops a batch, it verifies the CRC. If that batch is a marker, it ends a transaction.
 
-Two readers cannot take their batches from :func:`scan`:
-
-- The mirror's intake stamps plain batches where they lie, many in one call. Only
-  those between two such walks are split and decided one by one.
-- Verify digests plain batches likewise. It continues behind a damaged batch,
-  which :func:`split` refuses, and a damaged marker ends no transaction.
+Some readers pass a walk over plain batches, many in one call, from the first of them to the next batch that
+needs a decision of its own: the mirror's intake stamps or joins them, verify and the archive digest them.
 
 The header alone decides whether a batch is dropped. So without the CRC a flipped
 attribute bit would turn records into a marker, and lose them without an error.
@@ -20,14 +14,17 @@ attribute bit would turn records into a marker, and lose them without an error.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
+from ..errors import CorruptBatch
 from .aborted import AbortedTransactions
-from .batch import NO_END, RecordBatch, split
+from .batch import NO_END, RecordBatch, batch_at
 from .checksum import verify_crc
 from .decide import Decision, decide
 
-__all__ = ["CheckedCrcs", "decide_checked", "scan"]
+__all__ = ["CheckedCrcs", "OffsetsGoBack", "Scan", "Walked"]
 
 
 class CheckedCrcs(enum.Enum):
@@ -38,90 +35,125 @@ class CheckedCrcs(enum.Enum):
     ALL = "all"
 
 
-def scan(
-    record_set: memoryview,
-    start_offset: int,
-    transactions: Iterable[tuple[int, int]] | AbortedTransactions | None,
-    *,
-    keep_append_time: bool = False,
-    crcs: CheckedCrcs = CheckedCrcs.DROPPED,
-) -> Iterator[tuple[Decision, RecordBatch]]:
-    """
-    Yield each batch that ends behind ``start_offset``, and the decision about it.
+class OffsetsGoBack(CorruptBatch):
+    """A batch begins before the one in front of it ends. No CRC covers offsets: either may be wrong."""
 
-    Args:
+
+#: A run of plain batches, in the form of the walk over them.
+R = TypeVar("R")
+
+
+class Walked(NamedTuple, Generic[R]):
+    """
+    Plain batches that a walk has taken.
+
+    Attributes:
+        run: The batches.
+        position: The position behind them.
+        next_offset: The offset behind them.
+
+    """
+
+    run: R
+    position: int
+    next_offset: int
+
+
+@dataclass(slots=True)
+class Scan(Generic[R]):
+    """
+    One walk over a record set. It can be continued where it ended, also after an error.
+
+    Attributes:
         record_set: Zero or more batches back to back, the last perhaps cut short.
-        start_offset: The first wanted offset. Each batch that is yielded moves it to its own end.
-        transactions: ``(producer_id, first_offset)`` of the aborted transactions, as the Fetch
-            response lists them, or those that are left of several record sets; None with
-            ``read_uncommitted``.
+        offset: The first wanted offset; each batch that is passed moves it to its own end.
+        aborted: The aborted transactions of the response, or those that are left of several record sets; None
+            with ``read_uncommitted``.
+        end_offset: The first offset that is not wanted any more.
         keep_append_time: See :func:`~shoal.records.decide`.
         crcs: The batches whose CRC is verified.
-
-    Yields:
-        Views of ``record_set``; nothing is copied.
-
-    Raises:
-        CorruptBatch: A header that no broker sends, a wrong CRC, or a marker without a control record.
+        plain: Takes the plain batches from a position on that begin before an offset; the third argument says
+            whether transactional ones are plain. None if there is none.
+        position: The position of the next batch. A single batch is passed once the one after it is asked for,
+            a run of plain batches as soon as the walk has taken it.
+        is_over: Whether the next batch begins at the end offset or behind it.
 
     """
-    aborted = transactions
-    if aborted is not None and not isinstance(aborted, AbortedTransactions):
-        aborted = AbortedTransactions(aborted)
-    for batch in split(record_set):
-        if crcs is CheckedCrcs.ALL:
-            verify_crc(batch)
-        decision = decide_checked(
-            batch,
-            start_offset,
-            aborted,
-            keep_append_time=keep_append_time,
-            crc_is_checked=crcs is CheckedCrcs.DROPPED,
+
+    record_set: memoryview
+    offset: int
+    aborted: AbortedTransactions | None
+    end_offset: int = NO_END
+    keep_append_time: bool = False
+    crcs: CheckedCrcs = CheckedCrcs.DROPPED
+    plain: Callable[[int, int, bool], Walked[R] | None] | None = None
+    position: int = 0
+    is_over: bool = False
+    _end_of_last: int = 0
+
+    def __iter__(self) -> Iterator[tuple[Decision, RecordBatch | R]]:
+        """
+        Yield each batch that ends behind the first wanted offset with the decision about it.
+
+        Yields:
+            Views of the record set, and runs that the walk takes instead of some; nothing is copied.
+
+        Raises:
+            CorruptBatch: A header that no broker sends, a wrong CRC, or a marker without a control record.
+            OffsetsGoBack: A batch begins before the one in front of it ends.
+
+        """
+        while self.position < len(self.record_set):
+            walked = None if self.plain is None else self.plain(self.position, *self._plain_until())
+            if walked is not None:
+                self.position = walked.position
+                self.offset = self._end_of_last = walked.next_offset
+                yield Decision.COPY, walked.run
+                continue
+            batch = batch_at(self.record_set, self.position)
+            if batch is None:
+                return
+            header = batch.header
+            if header.base_offset < self._end_of_last:
+                raise OffsetsGoBack(f"offset {header.base_offset} comes after {self._end_of_last - 1}")
+            self.is_over = header.begins_at(self.offset) >= self.end_offset
+            if self.is_over:
+                return
+            if self.crcs is CheckedCrcs.ALL:
+                verify_crc(batch)
+            decision = self.decided(batch)
+            if header.next_offset > self.offset:
+                yield decision, batch
+            self.go_past(batch)
+
+    def _plain_until(self) -> tuple[int, bool]:
+        """Return an offset, and whether transactional batches before it are plain: none was aborted."""
+        if self.aborted is None:
+            return self.end_offset, True
+        none_before = self.aborted.none_before
+        if none_before > self.offset:
+            return min(self.end_offset, none_before), True
+        return self.end_offset, False
+
+    def decided(self, batch: RecordBatch) -> Decision:
+        """Decide about the next batch. If it is dropped, verify the CRC, and let a marker take effect."""
+        decision = decide(
+            batch.header,
+            self.offset,
+            self.aborted,
+            end_offset=self.end_offset,
+            keep_append_time=self.keep_append_time,
         )
-        next_offset = batch.header.next_offset
-        if next_offset > start_offset:
-            yield decision, batch
-            start_offset = next_offset
+        if decision is Decision.COPY or not decision.is_drop:
+            return decision  # most are copied, and is_drop costs a Python call for the enum's hash
+        if self.crcs is CheckedCrcs.DROPPED:
+            verify_crc(batch)
+        if decision is Decision.DROP_CONTROL and self.aborted is not None:
+            self.aborted.see_marker(batch)
+        return decision
 
-
-def decide_checked(
-    batch: RecordBatch,
-    start_offset: int,
-    aborted: AbortedTransactions | None,
-    *,
-    end_offset: int = NO_END,
-    keep_append_time: bool = False,
-    join_below_bytes: int = 0,
-    crc_is_checked: bool = True,
-) -> Decision:
-    """
-    Decide about a batch; if it is dropped, verify its CRC, and let a marker end its transaction.
-
-    Args:
-        batch: The batch, after every batch before it.
-        start_offset: See :func:`~shoal.records.decide`, as for the next four.
-        aborted: The response's aborted transactions.
-        end_offset: The first offset that is not wanted any more.
-        keep_append_time: Whether append times are kept.
-        join_below_bytes: The size below which batches are joined.
-        crc_is_checked: False if the caller verifies the CRC, or does not need it.
-
-    Raises:
-        CorruptBatch: The CRC of a dropped batch is wrong, or a marker has no control record.
-
-    """
-    decision = decide(
-        batch.header,
-        start_offset,
-        aborted,
-        end_offset=end_offset,
-        keep_append_time=keep_append_time,
-        join_below_bytes=join_below_bytes,
-    )
-    if decision is Decision.COPY or not decision.is_drop:
-        return decision  # most are copied, and is_drop costs a Python call for the enum's hash
-    if crc_is_checked:
-        verify_crc(batch)
-    if decision is Decision.DROP_CONTROL and aborted is not None:
-        aborted.see_marker(batch)
-    return decision
+    def go_past(self, batch: RecordBatch) -> None:
+        """Continue behind the next batch."""
+        self.position += batch.header.size
+        self._end_of_last = batch.header.next_offset
+        self.offset = max(self.offset, self._end_of_last)

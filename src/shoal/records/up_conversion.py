@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import struct
-
 from ..error_codes import ErrorCode
 from ..errors import CorruptBatch, NotConvertible, UnsupportedBatch
-from .batch import LENGTH_OFFSET, LOG_OVERHEAD, Codec, RecordBatch, split
+from .batch import Codec, RecordBatch, split
 from .checksum import verify_crc
 from .compression import check_count
 from .legacy import NO_TIMESTAMP, Message, read_messages
@@ -14,8 +12,6 @@ from .rebuild import write_batch
 from .record import Record, write_body
 
 __all__ = ["up_convert"]
-
-_LENGTH = struct.Struct(">i")
 
 
 def up_convert(record_set: memoryview, limit_bytes: int) -> RecordBatch | None:
@@ -54,7 +50,7 @@ def _read(record_set: memoryview, limit_bytes: int) -> tuple[Codec, list[Message
     """Return the codec of the one wrapper, if there is one, and the messages."""
     codec_id = 0
     messages: list[Message] = []
-    for number, batch in enumerate(split(_without_offsets(record_set))):
+    for number, batch in enumerate(split(record_set, has_offsets=False)):
         check_count(number + 1, limit_bytes, 0)
         if batch.header.magic == 2:
             raise CorruptBatch("a batch of magic 2 in a set of messages")
@@ -64,14 +60,3 @@ def _read(record_set: memoryview, limit_bytes: int) -> tuple[Codec, list[Message
         verify_crc(batch)
         messages += read_messages(batch, limit_bytes, check_offsets=False)
     return Codec(codec_id), messages
-
-
-def _without_offsets(record_set: memoryview) -> memoryview:
-    """Return a copy with offset 0 in each message: those of a producer mean nothing, and may be negative."""
-    data = bytearray(record_set)
-    position, length = 0, 0
-    while length >= 0 and len(data) - position >= LOG_OVERHEAD:
-        data[position : position + LENGTH_OFFSET] = bytes(LENGTH_OFFSET)
-        (length,) = _LENGTH.unpack_from(data, position + LENGTH_OFFSET)
-        position += LOG_OVERHEAD + length
-    return memoryview(data)

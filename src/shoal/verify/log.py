@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ..client.backoff import Backoff
@@ -29,10 +30,12 @@ from ..records import (
     HEADER_SIZE,
     PACKED_FINGERPRINT,
     AbortedTransactions,
+    CheckedCrcs,
     Decision,
     RecordBatch,
-    decide,
-    decide_checked,
+    Scan,
+    Walked,
+    batch_at,
     fingerprint,
     fingerprint_plain,
     read_records_as,
@@ -40,7 +43,6 @@ from ..records import (
     verify_crc,
 )
 from ..topic_partition import TopicPartition
-from .damage import end_of, ended_by
 from .errors import DamagedLog
 from .findings import OffsetRange, Side
 
@@ -237,19 +239,21 @@ class Log:
     def _until_broken(self, walk: _Walk) -> Iterator[Run]:
         with closing(self._connect()) as reader:
             reader.ask(walk.offset)
-            while True:
+            while walk.offset < walk.end:
+                begin, runs = walk.offset, list[Run]()
                 fetched = self._receive(reader)
-                following = end_of(fetched.record_set, walk.offset)
-                if following == walk.offset:
-                    where = f"fetching {self.partition} at offset {walk.offset} from {self.cluster}"
+                try:
+                    runs.extend(self._runs_of(walk, fetched))
+                except CorruptBatch:
+                    yield from runs
+                    raise
+                if walk.offset == begin:
+                    where = f"fetching {self.partition} at offset {begin} from {self.cluster}"
                     raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "the answer has no batch")
-                is_last = following >= walk.end
-                if not is_last:
+                if walk.offset < walk.end:
                     # Asked for before these are used: broker and comparison work at the same time.
-                    reader.ask(following)
-                yield from self._runs_of(walk, fetched)
-                if is_last:
-                    return
+                    reader.ask(walk.offset)
+                yield from runs
 
     def _connect(self) -> PartitionReader:
         return PartitionReader(self.cluster, self.partition, self.isolation_level, BUFFER_BYTES)
@@ -263,50 +267,63 @@ class Log:
 
     def _runs_of(self, walk: _Walk, fetched: FetchedPartition) -> Iterator[Run]:
         """Yield runs of plain batches, and the others one by one."""
-        data, position = fetched.record_set, 0
+        data = fetched.record_set
         is_committed = self.isolation_level is IsolationLevel.READ_COMMITTED
-        aborted = AbortedTransactions(fetched.aborted_transactions) if is_committed else None
-        has_aborted = is_committed and bool(fetched.aborted_transactions)
-        while position < len(data):
-            run = walk.plain_run(data, position, transactional=not has_aborted)
-            if run is not None:
-                position = run.position + sum(memoryview(run.rows).cast("I")[1::6])
-                yield run
-                continue
-            batch = next(split(data[position:]), None)
-            if batch is None:
-                return
-            position += batch.header.size
-            if _first_offset(batch, walk.offset) >= walk.end:
-                walk.offset = walk.end
-                return
-            batch, damage = self._checked(batch)
-            if damage is None:
-                decision = decide_checked(batch, walk.start, aborted, crc_is_checked=False)
+        scan = Scan(
+            data,
+            walk.offset,
+            AbortedTransactions(fetched.aborted_transactions) if is_committed else None,
+            end_offset=walk.end,
+            crcs=CheckedCrcs.ALL,
+            plain=partial(walk.plain_run, data),
+        )
+        while True:
+            try:
+                for decision, found in scan:
+                    run = walk.single(found, decision) if isinstance(found, RecordBatch) else found
+                    if run is not None:
+                        yield run
+            except CorruptBatch as error:
+                run = self._run_of_unsound(scan, walk, data, error.reason)
+                if run is not None:
+                    yield run
             else:
-                batch = ended_by(batch, data[position:])
-                decision = decide(batch.header, walk.start, aborted)
-            single = walk.single(batch, decision, damage)
-            if single is not None:
-                yield single
+                break
+        if scan.is_over:
+            walk.offset = walk.end
 
-    def _checked(self, batch: RecordBatch) -> tuple[RecordBatch, str | None]:
-        """Verify a batch's CRC; return the batch, fetched again if need be, and the damage if any."""
-        try:
-            verify_crc(batch)
-        except CorruptBatch as first:
-            with closing(self._connect()) as reader:
-                try:
-                    reader.ask(batch.header.base_offset)
-                    again = next(split(self._receive(reader).record_set))
-                    verify_crc(again)
-                except CorruptBatch as error:
-                    return batch, error.reason
-                except (ShoalError, StopIteration):
-                    return batch, first.reason
+    def _run_of_unsound(self, scan: Scan[Run], walk: _Walk, data: memoryview, damage: str) -> Run | None:
+        """
+        Go on past a batch that does not match its CRC, unless it does once it is fetched again.
+
+        Raises:
+            CorruptBatch: The batch has no end, or is a marker without a control record.
+
+        """
+        batch = batch_at(data, scan.position)
+        assert batch is not None
+        sound = self._fetched_again(batch, damage)
+        if isinstance(sound, RecordBatch):
+            run = walk.single(sound, scan.decided(sound))
+        else:
+            batch = _ended_by(batch, data[scan.position + batch.header.size :])
+            run = walk.single(batch, Decision.CROP, sound)
+        scan.go_past(batch)
+        return run
+
+    def _fetched_again(self, batch: RecordBatch, damage: str) -> RecordBatch | str:
+        """Fetch a batch again, to rule out the network; return its damage instead if it has any."""
+        with closing(self._connect()) as reader:
+            try:
+                reader.ask(batch.header.base_offset)
+                again = next(split(self._receive(reader).record_set))
+                verify_crc(again)
+            except CorruptBatch as error:
+                return error.reason
+            except (ShoalError, StopIteration):
+                return damage
             # The buffer of that connection is closed with it.
-            return again._replace(view=memoryview(bytes(again.view))), None
-        return batch, None
+            return again._replace(view=memoryview(bytes(again.view)))
 
     # Records
 
@@ -355,6 +372,14 @@ class Log:
                 return  # the comparison itself reports it
 
 
+def _ended_by(batch: RecordBatch, following: memoryview) -> RecordBatch:
+    """Let a damaged batch end at the offset of the next one: its header may be wrong."""
+    if len(following) < _BASE_OFFSET.size:
+        return batch
+    delta = _BASE_OFFSET.unpack_from(following)[0] - batch.header.base_offset - 1
+    return batch._replace(header=batch.header._replace(last_offset_delta=delta)) if delta >= 0 else batch
+
+
 class _Walk:
     """
     The position of a reader in a log.
@@ -372,17 +397,20 @@ class _Walk:
         self.offset = start
         self._gap = 0
 
-    def plain_run(self, data: memoryview, position: int, *, transactional: bool) -> Run | None:
+    def plain_run(
+        self, data: memoryview, position: int, end_offset: int, transactional: bool
+    ) -> Walked[Run] | None:
         """Go on past the plain batches from a position on, and return them; None if there is none."""
         if len(data) - position < HEADER_SIZE:
             return None
         (base_offset,) = _BASE_OFFSET.unpack_from(data, position)
-        if not max(self.offset, self.start) <= base_offset < self.end:
+        if not max(self.offset, self.start) <= base_offset < end_offset:
             return None
         rows = fingerprint_plain(
-            data, position, first_offset=base_offset, end_offset=self.end, transactional=transactional
+            data, position, first_offset=base_offset, end_offset=end_offset, transactional=transactional
         )
-        end = base_offset + sum(memoryview(rows).cast("I")[2::6])
+        words = memoryview(rows).cast("I")
+        end = base_offset + sum(words[2::6])
         if end > self.end:
             # The last batch ends behind the end: it is decoded.
             rows, last = rows[:-ROW_BYTES], rows[-ROW_BYTES:]
@@ -391,30 +419,26 @@ class _Walk:
             return None
         gap = self._gap + base_offset - self.offset
         self.offset, self._gap = end, 0
-        return Run(rows, len(rows) // ROW_BYTES, base_offset, end, gap, data, position)
+        count = len(rows) // ROW_BYTES
+        run = Run(rows, count, base_offset, end, gap, data, position)
+        return Walked(run, position + sum(words[1 : count * 6 : 6]), end)
 
-    def single(self, batch: RecordBatch, decision: Decision, damage: str | None) -> Run | None:
+    def single(self, batch: RecordBatch, decision: Decision, damage: str | None = None) -> Run | None:
         """Go on past a batch; return it if it has records to compare."""
         header = batch.header
         if header.last_offset < self.offset:
             return None
-        begin = max(self.offset, _first_offset(batch, self.offset))
+        begin = max(self.offset, header.begins_at(self.offset))
         self._gap += begin - self.offset
         self.offset = header.next_offset
         if header.last_offset < self.start:
             return None
-        if decision is Decision.DROP_EMPTY and damage is None:
+        if decision is Decision.DROP_EMPTY:
             self._gap += header.last_offset_delta + 1
-        if decision.is_drop and damage is None:
+        if decision.is_drop:
             return None
-        is_whole = header.magic == 2 and decision is not Decision.CROP and header.next_offset <= self.end
-        rows = fingerprint(batch) if is_whole and damage is None else b""
+        is_whole = header.magic == 2 and decision is not Decision.CROP
+        rows = fingerprint(batch) if is_whole else b""
         gap, self._gap = self._gap, 0
         end = min(header.next_offset, max(self.end, begin + 1))
         return Run(rows, 1, begin, end, gap, batch.view, 0, batch, damage)
-
-
-def _first_offset(batch: RecordBatch, default: int) -> int:
-    """Return a batch's first offset. A compressed message of magic 0 or 1 has its last one instead."""
-    header = batch.header
-    return header.base_offset if header.magic == 2 or not header.codec_id else default

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from ..errors import CorruptBatch
-from ..records import Record, read_key, read_key_value_headers
+from ..records import Record, read_key_value_headers
 from .findings import Side
 from .log import LogRecord, Unreadable
 
@@ -44,19 +44,8 @@ class Odd(NamedTuple):
     def of(cls, record: LogRecord) -> Odd:
         """Return a record without its content."""
         offset, timestamp, body, append_time, gap, unreadable = record
-        key = None
-        if body is not None:
-            with suppress(CorruptBatch):  # no key shows what the cleaner did
-                key = read_key(Record(offset, timestamp, body))
-        return cls(
-            offset,
-            timestamp,
-            append_time,
-            None if body is None else hash(body),
-            gap,
-            unreadable,
-            None if key is None else hash(key),
-        )
+        digest, key = (None, None) if body is None else (hash(body), key_and_value(record)[0])
+        return cls(offset, timestamp, append_time, digest, gap, unreadable, key)
 
     @property
     def records(self) -> int:

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from ...errors import CorruptBatch, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
 from ...records import (
+    AbortedTransactions,
     BatchHeader,
     CheckedCrcs,
     Codec,
     Decision,
     Record,
     RecordBatch,
+    Scan,
     read_key_value_headers,
     read_records,
-    scan,
     verify_crc,
     write_batch,
 )
@@ -171,11 +172,11 @@ def read_fetched(
 
     """
     committed = settings.client.isolation_level is IsolationLevel.READ_COMMITTED
-    transactions = fetched.aborted_transactions if committed else None
+    aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
     crcs = CheckedCrcs.ALL if settings.check_crcs else CheckedCrcs.NONE
     read = _read_raw if settings.fetch_raw_bytes else _read_deep
     try:
-        for decision, batch in scan(fetched.record_set, position, transactions, crcs=crcs):
+        for decision, batch in Scan[RecordBatch](fetched.record_set, position, aborted, crcs=crcs):
             if not decision.is_drop:
                 for record in read(partition, batch, decision, position, settings):
                     position = record.next_offset

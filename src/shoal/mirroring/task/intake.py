@@ -9,19 +9,20 @@ the place behind all that is queued, in the fetch buffer itself: the queue holds
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from ...client.config import IsolationLevel
-from ...errors import CorruptBatch
 from ...protocol.fetch import FetchedPartition
 from ...records import (
     AbortedTransactions,
-    BatchHeader,
     Codec,
     Decision,
+    OffsetsGoBack,
     RecordBatch,
-    decide_checked,
+    Scan,
+    Walked,
+    batch_at,
     join_plain,
-    split,
     stamp_plain,
 )
 from ..model.copy_options import CopySettings
@@ -119,43 +120,44 @@ class Intake:
         aborted: AbortedTransactions | None,
         end_offset: int,
     ) -> bool:
-        self.taken_bytes = at = end_of_last = 0
-        while at < len(record_set):
-            behind = at
-            if not self._progress.has_room:
-                break
-            if not self._rebuilder.is_gathering:
-                take = self._take_joined if self._join_below_bytes else self._take_plain
-                behind = take(record_set, at, aborted, end_offset)
-            if behind > at:
-                self.taken_bytes, at, end_of_last = behind, behind, self.fetch_offset
-                continue
-            batch = next(split(record_set[at:]), None)
-            if batch is None:
-                return at > 0
-            header = batch.header
-            if header.base_offset < end_of_last:
-                # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
-                self.rewind()
-                raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
-            if _is_behind(header, end_offset):
-                self.skip_gap(end_offset, self._progress.source_leader_epoch)
-                return True
-            if not self._take_batch(batch, aborted, end_offset):
-                break
-            at += len(batch.view)
-            self.taken_bytes, end_of_last = at, header.next_offset
-        if at < len(record_set):
-            self._rest = record_set[at:], aborted
-        return len(record_set) > 0
+        scan = Scan(
+            record_set,
+            self.fetch_offset,
+            aborted,
+            end_offset=end_offset,
+            keep_append_time=self._keep_append_time,
+            plain=partial(self._take_run, record_set),
+        )
+        try:
+            for decision, batch in scan:
+                if batch is not None and not (
+                    self._progress.has_room and self._take_batch(batch, decision, end_offset)
+                ):
+                    self._rest = record_set[scan.position :], aborted
+                    break
+        except OffsetsGoBack:
+            self.rewind()  # neither of the two was sent yet
+            raise
+        finally:
+            self.taken_bytes = scan.position
+        if scan.is_over:
+            self.skip_gap(end_offset, self._progress.source_leader_epoch)
+        return scan.position > 0 or scan.is_over or self.has_rest
 
-    def _take_plain(
-        self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int
-    ) -> int:
+    def _take_run(
+        self, record_set: memoryview, at: int, end_offset: int, transactional: bool
+    ) -> Walked[None] | None:
+        """Queue the plain batches at a place, unless others have to be queued before them."""
+        if self._rebuilder.is_gathering or not self._progress.has_room:
+            return None
+        take = self._take_joined if self._join_below_bytes else self._take_plain
+        behind = take(record_set, at, end_offset, transactional)
+        return Walked(None, behind, self.fetch_offset) if behind > at else None
+
+    def _take_plain(self, record_set: memoryview, at: int, end_offset: int, transactional: bool) -> int:
         """Stamp the plain batches at a place, and queue them as a lot; return the place behind them."""
         progress = self._progress
         identity = progress.identity
-        transactional, end_offset = self._committed_up_to(aborted, end_offset)
         run = stamp_plain(
             record_set,
             at,
@@ -172,22 +174,11 @@ class Intake:
             self.fetch_offset += run.records_count
         return run.end
 
-    def _committed_up_to(self, aborted: AbortedTransactions | None, end_offset: int) -> tuple[bool, int]:
-        """Return whether transactional batches are taken as they are, and up to which offset."""
-        if aborted is None:
-            return True, end_offset
-        if aborted.none_before > self.fetch_offset:
-            return True, min(end_offset, aborted.none_before)
-        return False, end_offset
-
-    def _take_joined(
-        self, record_set: memoryview, at: int, aborted: AbortedTransactions | None, end_offset: int
-    ) -> int:
+    def _take_joined(self, record_set: memoryview, at: int, end_offset: int, transactional: bool) -> int:
         """Join the small batches at a place, and queue them as one; return the place behind them."""
         if self._decodes_all:
             return at
         below_bytes = min(self._join_below_bytes, self._most_bytes)
-        transactional, end_offset = self._committed_up_to(aborted, end_offset)
         joined = join_plain(
             record_set,
             at,
@@ -200,7 +191,7 @@ class Intake:
         if joined is None or joined.batches_count < 2:
             return at
         is_enough = joined.end - at >= below_bytes
-        if not is_enough and next(split(record_set[joined.end :]), None) is not None:
+        if not is_enough and batch_at(record_set, joined.end) is not None:
             return at  # the rebuilder joins them with those behind a marker or a gap
         batch = joined.to_batch(self._joined_codec)
         if len(batch.view) > self._most_bytes:
@@ -214,28 +205,20 @@ class Intake:
     def _most_bytes(self) -> int:
         return self._progress.most_bytes_at(self.fetch_offset)
 
-    def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None, end_offset: int) -> bool:
+    def _take_batch(self, batch: RecordBatch, decision: Decision, end_offset: int) -> bool:
         """Take a batch; return False if a commit has room only for a part of it, which was taken."""
         header = batch.header
         next_offset = min(header.next_offset, end_offset)
         below_bytes = self._join_below_bytes
-        decision = decide_checked(
-            batch,
-            self.fetch_offset,
-            aborted,
-            end_offset=end_offset,
-            keep_append_time=self._keep_append_time,
-            join_below_bytes=below_bytes if self._decodes_all else min(below_bytes, self._most_bytes),
-        )
+        if decision is Decision.COPY and header.size < (
+            below_bytes if self._decodes_all else min(below_bytes, self._most_bytes)
+        ):
+            decision = Decision.JOIN
         if decision.is_drop:
-            if header.last_offset < self.fetch_offset:
-                return True  # all of it lies before the range
             self._dropped.append((next_offset, decision, 1))
         elif decision is Decision.COPY:
             self._queue_gathered()
             self._progress.put(as_it_came(batch))
-        elif header.last_offset < self.fetch_offset:
-            return True
         else:
             for each in self._rebuilder.take(batch, decision, self.fetch_offset, end_offset):
                 self._progress.put(each)
@@ -271,9 +254,3 @@ class Intake:
         # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
         # epoch then ends before this offset. The leader that was asked has the log up to here in its own.
         self.source_leader_epoch = max(self.source_leader_epoch, leader_epoch)
-
-
-def _is_behind(header: BatchHeader, end_offset: int) -> bool:
-    # A wrapper of magic 0 or 1 has the offset of its last message: the first may lie before the end.
-    is_wrapper = header.magic != 2 and header.codec_id != Codec.NONE
-    return header.base_offset >= end_offset and not is_wrapper

@@ -21,7 +21,7 @@ from ..aborted import AbortedTransactions
 from ..batch import HEADER_SIZE, RecordBatch
 from ..compression import DEFAULT_LIMIT_BYTES
 from ..decide import Decision
-from ..scan import scan
+from ..scan import Scan
 from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "ConvertedCounts", "DownConversion"]
@@ -129,7 +129,7 @@ class DownConversion:
 
     def _begin(self) -> None:
         aborted = None if self._aborted_pairs is None else AbortedTransactions(self._aborted_pairs)
-        self._batches = _Batches(self._source, self._fetch_offset, aborted)
+        self._scan: Scan[RecordBatch] = Scan(self._source, 0, aborted)
 
     def release(self) -> None:
         """
@@ -149,7 +149,7 @@ class DownConversion:
     @property
     def next_offset(self) -> int:
         """The offset behind the last batch that was read until now; of none, the one to fetch from."""
-        return self._batches.next_offset
+        return self._scan.offset or self._fetch_offset
 
     def chunks(self) -> Iterator[bytearray]:
         """
@@ -181,26 +181,40 @@ class DownConversion:
         try:
             return self._convert_chunk(most_source_bytes)
         except _Failed:
-            self._batches.close()
+            self._end()
             return bytearray()
 
     def _convert_chunk(self, most_source_bytes: int) -> bytearray:
         """Convert batches until there is something and the next would be too much; empty at the end."""
         chunk = bytearray()
         try:
-            while not chunk and (found := self._batches.take()) is not None:
+            while not chunk and (found := self._take()) is not None:
                 source_bytes = 0
                 while found is not None:
                     decision, batch = found
                     source_bytes += batch.header.size
                     if decision not in _LEFT_OUT:
                         chunk += self._convert(batch)
-                    found = self._batches.take(most_source_bytes - source_bytes)
+                    found = self._take(most_source_bytes - source_bytes)
         except _Failed:
             if not chunk:
                 raise
-            self._batches.close()
+            self._end()
         return chunk
+
+    def _take(self, most_bytes: int | None = None) -> tuple[Decision, RecordBatch] | None:
+        """Go past the next batch, and return it, unless it is larger than that, or there is none."""
+        if most_bytes is not None and most_bytes <= 0:
+            return None
+        found = next(iter(self._scan), None)
+        if found is None or (most_bytes is not None and found[1].header.size > most_bytes):
+            return None
+        self._scan.go_past(found[1])
+        return found
+
+    def _end(self) -> None:
+        """Let there be no more batches."""
+        self._scan.position = len(self._source)
 
     def _convert(self, batch: RecordBatch) -> bytearray | memoryview:
         converted = convert(batch, self._magic, self._fetch_offset, self._limit_bytes)
@@ -213,34 +227,6 @@ class DownConversion:
         """Return the front of a batch that is longer than what remains (``buildOverflowBatch``)."""
         front = _OVERFLOW.pack(_OVERFLOW_OFFSET, max(remaining + 1, HEADER_SIZE))
         return bytearray(front.ljust(min(remaining, self._chunk_bytes), b"\0"))
-
-
-class _Batches:
-    """The batches of a record set with the decisions about them, taken one at a time."""
-
-    def __init__(
-        self, record_set: memoryview, fetch_offset: int, aborted: AbortedTransactions | None
-    ) -> None:
-        self._batches: Iterator[tuple[Decision, RecordBatch]] = scan(record_set, 0, aborted)
-        self._upcoming: tuple[Decision, RecordBatch] | None = None
-        self.next_offset = fetch_offset
-
-    def take(self, most_bytes: int | None = None) -> tuple[Decision, RecordBatch] | None:
-        """Return the next batch, unless it is larger than that, or there is none."""
-        if most_bytes is not None and most_bytes <= 0:
-            return None
-        found = self._upcoming or next(self._batches, None)
-        if found is None or (most_bytes is not None and found[1].header.size > most_bytes):
-            self._upcoming = found
-            return None
-        self._upcoming = None
-        self.next_offset = found[1].header.next_offset
-        return found
-
-    def close(self) -> None:
-        """Let there be no more."""
-        self._upcoming = None
-        self._batches = iter(())
 
 
 def _code(error: CorruptBatch | UnsupportedBatch) -> ErrorCode:
