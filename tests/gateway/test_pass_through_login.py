@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from kafka import KafkaConsumer, KafkaProducer
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -202,62 +199,7 @@ def test_connections_without_login_yield_to_clients(locked: LockedCluster, conne
             assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers
 
 
-# Clients of other makes
-
-
-def librdkafka(behind: Behind, mechanism: str, password: str = USERS["alice"]) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": behind.address(),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": mechanism,
-        "sasl.username": "alice",
-        "sasl.password": password,
-        "log_level": 0,
-    }
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("version", ["", "0.10.2.2"])
-def test_librdkafka_logs_in_at_the_cluster(passing: Behind, mechanism: str, version: str) -> None:
-    topic, config = passing.new_topic(), librdkafka(passing, mechanism)
-    if version:  # it then shakes hands in v0, and sends tokens without headers
-        config |= {"api.version.request": "false", "broker.version.fallback": version}
-    producer = Producer(config)
-    producer.produce(topic, b"value")
-    assert producer.flush(SECONDS) == 0
-    with closing(Consumer({**config, "group.id": topic})) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        message = consumer.poll(SECONDS)
-        assert message is not None
-        assert message.value() == b"value"
-
-
-def test_librdkafka_reports_a_wrong_password(passing: Behind) -> None:
-    errors: list[str] = []
-    config = librdkafka(passing, "SCRAM-SHA-512", password="wrong")
-    producer = Producer({**config, "error_cb": lambda error: errors.append(error.str())})
-
-    def has_said_so() -> bool:
-        producer.poll(0)
-        return any("SCRAM-SHA-512" in each for each in errors)
-
-    wait_until(has_said_so, "the client reports the mechanism")
-
-
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_kafka_python_logs_in_at_the_cluster(passing: Behind, mechanism: str) -> None:
-    topic = passing.new_topic()
-    config: dict[str, Any] = {
-        "bootstrap_servers": passing.address(),
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": "bob",
-        "sasl_plain_password": USERS["bob"],
-    }
-    with closing(KafkaProducer(**config)) as producer:
-        producer.send(topic, b"value").get(SECONDS)
-    with closing(KafkaConsumer(topic, auto_offset_reset="earliest", **config)) as consumer:
-        assert next(consumer).value == b"value"
+# Our own client
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

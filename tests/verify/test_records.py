@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec
@@ -241,100 +238,6 @@ def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_na
     lay_out(sides.brokers, cut(swapped, *[1] * len(swapped)))
     report = sides.report()
     assert (extra(report), missing(report), len(reordered(report))) == ([], [], 1)
-
-
-# Anything
-
-
-KINDS_OF_BATCHES = ["plain", "holes", "append time", "messages 0", "messages 1", "wrapper 0", "wrapper 1"]
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Content], list[int]]]:
-    """Draw a source: kinds of batches, codecs, records that repeat, and holes before each."""
-    texts = st.sampled_from([b"a", b"b", None])
-    item = st.builds(
-        Content,
-        st.integers(NOW_MS, NOW_MS + 2),
-        texts,
-        texts,
-        st.sampled_from([(), (("a", None),), (("a", b"b"), ("a", b""))]),
-    )
-    found = []
-    for kind in draw(
-        st.lists(
-            st.sampled_from(KINDS_OF_BATCHES),
-            min_size=1,
-            max_size=6,
-        )
-    ):
-        codecs = LEGACY_CODECS if kind.startswith("wrapper") else list(Codec)
-        held = draw(st.lists(item, min_size=1, max_size=6))
-        holes = draw(st.lists(st.integers(0, 2), min_size=len(held), max_size=len(held)))
-        found.append((kind, draw(st.sampled_from(codecs)), held, holes))
-    return found
-
-
-def fill_source(sides: Sides, history: Sequence[tuple[str, Codec, list[Content], list[int]]]) -> None:
-    """Put a history into the source."""
-    for kind, codec, found, holes in history:
-        if kind == "plain":
-            sides.write(found, codec)
-        elif kind == "append time":
-            sides.write(found, codec, append_time=NOW_MS + 3)
-        elif kind == "holes":
-            deltas = [number + sum(holes[: number + 1]) for number in range(len(found))]
-            sides.write(found, codec, deltas=deltas, size=deltas[-1] + 2)
-        else:
-            old_codec = codec if kind.startswith("wrapper") else Codec.NONE
-            sides.history.messages(without_headers(found), int(kind[-1]), old_codec)
-
-
-def mutated(found: list[Content], kind: str, at: int) -> list[Content]:
-    """Return records of which one is another, missing, there twice, or in another place."""
-    if kind == "alter":
-        return [*found[:at], found[at]._replace(value=b"other"), *found[at + 1 :]]
-    if kind == "drop":
-        return [*found[:at], *found[at + 1 :]]
-    if kind == "double":
-        return [*found[: at + 1], *found[at:]]
-    return [*found[:at], *reversed(found[at : at + 2]), *found[at + 2 :]]
-
-
-topics = itertools.count()
-
-
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(history=histories(), data=st.data())
-def test_verify_of_any_copy_is_equal_and_of_any_change_different(
-    brokers: TwoBrokers, history: list[tuple[str, Codec, list[Content], list[int]]], data: st.DataObject
-) -> None:
-    sides = Sides(brokers, f"topic-{next(topics)}")
-    fill_source(sides, history)
-    sides.mirror()
-    assert sides.report().outcome is Outcome.EQUAL
-
-    def laid_out(found: list[Content]) -> PartitionReport:
-        built = []
-        while found:
-            count = data.draw(st.integers(1, len(found)), "size")
-            built.append(encode(found[:count], data.draw(st.sampled_from(list(Codec)), "codec")))
-            found = found[count:]
-        lay_out(brokers, built, sides.topic)
-        return sides.report()
-
-    report = laid_out(sides.items)
-    assert (report.outcome, report.records) == (Outcome.EQUAL, len(sides.items))
-    assert (report.differences, report.not_compared) == ((), ())
-
-    kind = data.draw(st.sampled_from(["alter", "drop", "double", "swap"]), "mutation")
-    changed = mutated(sides.items, kind, data.draw(st.integers(0, len(sides.items) - 1), "at"))
-    if changed != sides.items:
-        assert laid_out(changed).outcome is Outcome.DIFFERENT
 
 
 # Bounds
