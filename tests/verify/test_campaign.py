@@ -45,6 +45,7 @@ _SEEDS = (
     3400202,
     3400396,
     34300269,
+    34600140,
 )
 
 #: The trials of the long tier.

@@ -4,8 +4,8 @@ The batches of a fetched record set, in the order of the log, with the decision 
 Every reader of a log needs the same steps. It finds the next batch, and decides about it from its header. If
 it drops a batch, it verifies the CRC. If that batch is a marker, it ends a transaction.
 
-Some readers pass a walk over plain batches, many in one call, from the first of them to the next batch that
-needs a decision of its own: the mirror's intake stamps or joins them, verify and the archive digest them.
+Some readers pass a walk over plain batches, many in one call, up to the next batch that needs a decision of
+its own. The mirror's intake stamps or joins them; verify and the archive digest them.
 
 The header alone decides whether a batch is dropped. So without the CRC a flipped
 attribute bit would turn records into a marker, and lose them without an error.
@@ -74,8 +74,8 @@ class Scan(Generic[R]):
         crcs: The batches whose CRC is verified.
         plain: Takes the plain batches from a position on that begin before an offset; the third argument says
             whether transactional ones are plain. None if there is none.
-        position: The position of the next batch. A single batch is passed once the one after it is asked for,
-            a run of plain batches as soon as the walk has taken it.
+        position: The position of the next batch. A single batch is passed once the one after it is asked for.
+            A run of plain batches is passed as soon as the walk has taken it.
         is_over: Whether the next batch begins at the end offset or behind it.
 
     """

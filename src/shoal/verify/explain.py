@@ -19,7 +19,7 @@ from .locate import find_keys
 from .log import Log
 from .ranges import Explanation, Ranges, at, one
 from .records import Key, Odd, key_and_value, keys_of
-from .slots import MOST_DIFFERENT, Slot
+from .slots import MOST_DIFFERENT, Slot, gaps_of
 
 __all__ = ["MOST_RANGES", "Findings", "explain"]
 
@@ -245,11 +245,12 @@ class _Rules:
                 continue
             kept = sum(each.offset < self._mirrored_until for each in slot.source)
             count = max(kept, min(len(slot.destination), len(slot.source)))
-            if not kept and slot.gaps.source >= len(slot.destination):
+            if not kept and slot.source and _gaps_up_to(slot, slot.source[0]) >= len(slot.destination):
                 count = 0  # the source's cleaner may have removed what they stand for
             lag = slot.source[count:]
             if lag:
                 slot.source = slot.source[:count]
+                slot.gaps = slot.gaps._replace(source=_gaps_up_to(slot, lag[0]))
                 self.found.lag = lag[0].offset
                 # Offsets at the copy's end that neither its own records nor known missing ones take.
                 free = max(0, slot.gaps.destination - max(0, count - len(slot.destination)))
@@ -319,6 +320,11 @@ class _Rules:
                 self.ranges.add(_MISSING, one(each.offset), at(place.destination))
             for each in slot.destination[both:]:
                 self.ranges.add(_EXTRA, at(place.source), one(each.offset))
+
+
+def _gaps_up_to(slot: Slot, record: Odd) -> int:
+    """Return the number of gaps before a source record of a slot: what is behind it was not copied."""
+    return gaps_of([each for each in slot.all[0] if each.offset <= record.offset])
 
 
 def _whole(records: Sequence[Odd], place: int) -> OffsetRange:
