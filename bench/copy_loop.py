@@ -6,6 +6,7 @@ Usage: python -m bench.copy_loop SOURCE DESTINATION TOPIC COPY [--one-batch]
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
@@ -79,7 +80,7 @@ def copy_topic(
         ends = end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
     ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
     settings = CopySettings(source, destination, copy, rules="bench", multi_batch=several_batches)
-    control = _Alone(ranges)
+    control: Any = _Alone(ranges)
     follow_documents(settings, control)
     return all(control.done.get(each.source) for each in ranges)
 

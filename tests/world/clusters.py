@@ -11,7 +11,6 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
-from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
@@ -216,11 +215,11 @@ class TwoBrokers:
         """Return the same ranges without ends."""
         return [each._replace(end_offset=OPEN_END) for each in self.ranges(*topics)]
 
-    def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> TaskResult:
+    def run(self, ranges: Sequence[CopyRange] | None = None, control: Any = None) -> TaskResult:
         """Copy up to the current ends, as one task does."""
         return run_copy_task(self.ranges() if ranges is None else ranges, self.settings, control)
 
-    def start(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> RunningTask:
+    def start(self, ranges: Sequence[CopyRange] | None = None, control: Any = None) -> RunningTask:
         wanted = self.ranges() if ranges is None else ranges
         return RunningTask(lambda: self.run(wanted, control))
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from shoal.errors import PartitionStopped
-from shoal.mirroring.control import Control
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned, TaskReport
@@ -30,7 +29,7 @@ class TaskResult:
 class _Ranges:
     """A control whose document has some ranges, until the task has left all of them."""
 
-    def __init__(self, control: Control, ranges: Sequence[CopyRange]) -> None:
+    def __init__(self, control: Any, ranges: Sequence[CopyRange]) -> None:
         given = control.assignment
         self.assignment = {
             each.source: replace(given.get(each.source, Assigned(0, each)), entry=number, range=each)
@@ -58,9 +57,7 @@ class _Ranges:
         self.over |= {each: left.is_done or each in self.stopped for each, left in report.leaves.items()}
 
 
-def run_copy_task(
-    ranges: Sequence[CopyRange], settings: CopySettings, control: Control | None = None
-) -> TaskResult:
+def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: Any = None) -> TaskResult:
     """
     Copy ranges as a task does that gets no others.
 

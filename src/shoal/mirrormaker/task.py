@@ -31,7 +31,7 @@ from ..client.offsets import LATEST, list_offsets
 from ..client.producer import RawProducer, RecordMetadata
 from ..client.producer.settings import ProducerSettings
 from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
-from ..mirroring.control import Control, ControlConnection
+from ..mirroring.control import ControlConnection
 from ..mirroring.model.copy_options import CopySettings, Handling
 from ..mirroring.model.first_start import remembering
 from ..mirroring.model.incidents import REFUSED_WRITERS, IncidentKind
@@ -125,7 +125,7 @@ class _HandlerTask:
         settings: CopySettings,
         handling: Handling,
         handler: MirrorMakerMessageHandler | MirrorMakerRawBytesMessageHandler,
-        control: Control,
+        control: ControlConnection,
     ) -> None:
         self._settings = settings
         self._handling = handling

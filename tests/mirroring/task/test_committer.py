@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ class SlowMember(Watched):
         return super().membership()
 
 
-def commits_of(brokers: TwoBrokers, control: Watched) -> Commits:
+def commits_of(brokers: TwoBrokers, control: Any) -> Commits:
     return Commits(brokers.settings, WorkerControl(control), None)
 
 

@@ -25,13 +25,11 @@ The first line of the driver also has the clusters' ``credentials``, sealed
 (:mod:`~shoal.mirroring.credentials`).
 """
 
-from .client import ControlConnection
+from .client import ControlConnection, WorkerControl
 from .protocol import lease_clock_s
 from .server import ControlServer, DriverEvents
-from .task_control import Control, WorkerControl
 
 __all__ = [
-    "Control",
     "ControlConnection",
     "ControlServer",
     "DriverEvents",

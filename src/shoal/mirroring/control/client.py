@@ -1,4 +1,4 @@
-"""A task's end of the control connection."""
+"""A task's end of the control connection, and one worker's part of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import json
 import socket
 import threading
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...client.coordinator import MemberId
+from ...client.lot import Gate
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...json_values import read_value, to_json, typed
@@ -27,9 +28,11 @@ from .protocol import (
     lease_clock_s,
     line,
 )
-from .task_control import CLOSED, Gate
 
-__all__ = ["ControlConnection"]
+__all__ = ["ControlConnection", "WorkerControl"]
+
+#: A gate that no request may pass.
+CLOSED = 0
 
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -177,11 +180,18 @@ class ControlConnection:
 
     @property
     def interruptions(self) -> int:
-        """How often the lease expired or the mirror rejoined its group."""
+        """How often the lease expired or the mirror rejoined its group. Others may have produced then."""
         return self._interruptions
 
     def check_lease(self) -> None:
-        """Raise an error if the task may not produce; see :meth:`Control.check_lease`."""
+        """
+        Raise an error if the task may not produce.
+
+        Raises:
+            Stopped: The driver is gone. The task cannot continue.
+            BrokerError: The lease expired. The driver may renew it, so a retry may succeed.
+
+        """
         self.raise_if_orphan()
         if lease_clock_s() >= self._lease_until:
             where = "the mirror's place in its consumer group (no heartbeat for too long)"
@@ -253,6 +263,65 @@ class ControlConnection:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+class WorkerControl:
+    """
+    The driver for one worker of a task: after an interruption, the worker has to begin again.
+
+    Attributes:
+        driver: The task's connection.
+        seen_interruptions: The number of interruptions before which this worker has begun.
+
+    """
+
+    def __init__(self, driver: ControlConnection) -> None:
+        self.driver = driver
+        self.seen_interruptions = driver.interruptions
+        self._end_requested = False
+
+    def request_end(self) -> None:
+        """Ask this worker to end; the task's other workers continue."""
+        self._end_requested = True
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the worker or its task should end."""
+        return self._end_requested or self.driver.stop_requested
+
+    def check_lease(self) -> None:
+        """
+        Raise as :meth:`ControlConnection.check_lease`.
+
+        Raises:
+            BrokerError: Also after an interruption, until :meth:`begin`.
+
+        """
+        self.driver.check_lease()
+        if self.driver.interruptions != self.seen_interruptions:
+            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
+
+    @contextlib.contextmanager
+    def gate(self) -> Iterator[Gate]:
+        """
+        Yield a gate that is open as long as :meth:`check_lease` raises nothing.
+
+        Raises:
+            Stopped, BrokerError: As :meth:`check_lease`.
+
+        """
+        gate = self.driver.open_gate()
+        try:
+            # In this order: whatever closes gates from now on closes this one.
+            self.check_lease()
+            yield gate
+        finally:
+            self.driver.close_gate(gate)
+
+    def begin(self) -> bool:
+        """Start over after an interruption; return whether there was one."""
+        seen, self.seen_interruptions = self.seen_interruptions, self.driver.interruptions
+        return seen != self.seen_interruptions
 
 
 def _check_version(said: Mapping[str, Any]) -> None:

@@ -82,7 +82,7 @@ class Aligner(Worker):
         if not copies:
             return
         for copy in copies:
-            copy.begin_alignment(self._control.seen_interruptions, self._control.generation)
+            copy.begin_alignment(self._control.seen_interruptions, self._control.driver.generation)
         errors = self._resume(copies)
         for copy in copies:
             self._take_outcome(copy, errors.get(copy.source))

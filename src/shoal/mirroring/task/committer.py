@@ -54,15 +54,15 @@ class _Channel:
         self.coordinator = Cluster(settings.source.impatient(), known)
         self.positions = GroupPositions(self.coordinator, settings.group, self._membership)
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-commit")
-        self.generation = control.generation
+        self.generation = control.driver.generation
         self._control = control
         self._is_given_up = False
 
     def _membership(self) -> MemberId:
         """Return the member that commits now; in the thread."""
-        member = self._control.membership()
+        member = self._control.driver.membership()
         # Read second: if a generation has begun in between, a doubt lasts until the one after it.
-        self.generation = self._control.generation
+        self.generation = self._control.driver.generation
         if self._is_given_up:  # asked last, so that the generation is that of whatever is sent
             raise Stopped("the commit was given up before it was sent")
         return member
@@ -153,7 +153,7 @@ class Commits:
 
     def unplanned(self, copies: Iterable[PartitionCopy]) -> list[PartitionCopy]:
         """Return the partitions whose queue the committed maps do not lead to."""
-        generation = self._control.generation
+        generation = self._control.driver.generation
         return [copy for copy in copies if copy.state.is_aligned and not copy.progress.is_planned(generation)]
 
     def plan(self, copies: Sequence[PartitionCopy]) -> None:
@@ -174,7 +174,7 @@ class Commits:
             self._await()
         unplanned = self.unplanned(copies)
         if any(copy.progress.doubts and not self.is_under_way(copy) for copy in unplanned):
-            self._control.begin_generation()
+            self._control.driver.begin_generation()
         for copy in unplanned:
             refusal = "the group to refuse an earlier commit of unknown outcome"
             coordinator = "the group's coordinator to take its map"
@@ -354,7 +354,7 @@ class Commits:
         for copy, position in positions.items():
             copy.progress.doubt(position, self._channel.generation)
             if copy.progress.doubts > _MOST_DOUBTS:
-                self._control.begin_generation()
+                self._control.driver.begin_generation()
 
 
 def can_heal(error: ShoalError) -> bool:

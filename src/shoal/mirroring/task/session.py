@@ -17,7 +17,7 @@ import psutil
 from ...errors import ShoalError
 from ...native import NATIVE
 from ...timing import Timing
-from ..control import Control
+from ..control import ControlConnection
 from ..control.protocol import process_name
 from ..model.reports import ProcessReport, TaskReport
 
@@ -42,7 +42,7 @@ class Interval:
 class TaskSession:
     """The reports of one task; any thread may send one."""
 
-    def __init__(self, control: Control, timing: Timing) -> None:
+    def __init__(self, control: ControlConnection, timing: Timing) -> None:
         self.control = control
         self._timing = timing
         self._process = psutil.Process()

@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeAlias
 from ...client.cluster import Cluster
 from ...client.metadata import leader_in
 from ...errors import ShoalError
-from ..control import Control, WorkerControl
+from ..control import ControlConnection, WorkerControl
 from ..model.copy_options import CopySettings
 from ..model.reports import left_out_report
 from .aligner import Aligner
@@ -70,7 +70,7 @@ _LEAST_BUFFER_BYTES = 1024 * 1024
 _LOOK_INTERVAL_S = 0.25
 
 
-def follow_documents(settings: CopySettings, control: Control) -> None:
+def follow_documents(settings: CopySettings, control: ControlConnection) -> None:
     """
     Copy the partitions of the driver's documents, until an end is requested.
 
@@ -99,7 +99,7 @@ def _frozen() -> Iterator[None]:
 
 
 class _TaskWorkers:
-    def __init__(self, settings: CopySettings, control: Control) -> None:
+    def __init__(self, settings: CopySettings, control: ControlConnection) -> None:
         self._settings = settings
         self._timing = settings.timing
         self._control = control

@@ -26,7 +26,7 @@ class Throttle:
 
     def look(self) -> frozenset[str]:
         """Take over the driver's newest steering; return the topics that it pauses, or no longer does."""
-        before, self._steering = self._steering, self._control.steering
+        before, self._steering = self._steering, self._control.driver.steering
         if self._steering.bytes_per_s is None:
             self._left = 0
         return self._steering.paused ^ before.paused
@@ -42,7 +42,7 @@ class Throttle:
 
     def may_fetch(self) -> bool:
         """Return whether anything may be fetched now; take bytes of the task if none are left."""
-        while self._is_limited and self._left <= 0 and (taken := self._control.allowance.take(self)):
+        while self._is_limited and self._left <= 0 and (taken := self._control.driver.allowance.take(self)):
             self._left += taken
         return not self._is_limited or self._left > 0
 
@@ -58,4 +58,4 @@ class Throttle:
 
     def wait(self, seconds: float) -> None:
         """Wait for bytes, or for another steering."""
-        self._control.allowance.wait(seconds)
+        self._control.driver.allowance.wait(seconds)

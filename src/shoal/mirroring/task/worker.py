@@ -163,12 +163,12 @@ class Worker(ABC):
     @property
     def is_leaving(self) -> bool:
         """Whether the newest document lacks a partition that the worker has; for any thread."""
-        return self._control.assignment is not self._kept and any(
+        return self._control.driver.assignment is not self._kept and any(
             not self._is_assigned(copy) for copy in self.copies
         )
 
     def _is_assigned(self, copy: PartitionCopy) -> bool:
-        assigned = self._control.assignment.get(copy.source)
+        assigned = self._control.driver.assignment.get(copy.source)
         return assigned is not None and assigned.entry == copy.entry
 
     # Its own thread
@@ -239,7 +239,7 @@ class Worker(ABC):
 
     def _take_left(self) -> list[PartitionCopy]:
         """Return the partitions that the newest document lacks, with their positions committed."""
-        assignment = self._control.assignment
+        assignment = self._control.driver.assignment
         if assignment is self._kept:
             return []
         self._kept = assignment
@@ -274,7 +274,7 @@ class Worker(ABC):
     def _pause(self, seconds: float, wait: Callable[[float], None] | None = None) -> None:
         """Wait, by default until the driver requests a stop or is gone."""
         self._is_pausing = True
-        (wait or self._control.wait)(seconds)
+        (wait or self._control.driver.wait)(seconds)
         self._is_pausing = False
         self._last_response_at = time.monotonic()
         with suppress(BrokerError):

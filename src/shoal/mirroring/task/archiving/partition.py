@@ -188,7 +188,7 @@ class ArchivedPartition:
         if segment is None or objects is None:
             return
         control.check_lease()
-        generation = max(control.generation, objects.next_generation)
+        generation = max(control.driver.generation, objects.next_generation)
         name, facts = segment.publish(objects.store, objects.path, generation, control.check_lease)
         segment.drop()
         self.segment = None
