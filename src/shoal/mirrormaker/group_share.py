@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..client.cluster import Cluster, is_transient
 from ..client.coordinator import MemberId
@@ -23,9 +23,7 @@ from ..error_codes import ErrorCode
 from ..errors import BrokerError, GroupHeld, ShoalError
 from ..mirroring.control import lease_clock_s
 from ..mirroring.driver.schedule import Running
-from ..mirroring.model.position import MirrorPosition
 from ..mirroring.model.text import first_few
-from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.changes import PreparedTopic
 from ..topic_partition import TopicPartition
 from .handlers import MirrorMakerRebalanceListener
@@ -207,8 +205,6 @@ class GroupShare(RebalanceListener):
         try:
             topics = self._prepare(sorted({each.topic for each in self._pending}))
             ready = {each for each in self._pending if each.topic in topics}
-            deleted = [each for each in ready if topics[each.topic].deleted is not None]
-            positions = self._positions_of(deleted) if deleted else {}
         except ShoalError as error:
             if not is_transient(error):
                 raise
@@ -216,14 +212,7 @@ class GroupShare(RebalanceListener):
             return
         if ready:
             self._pending -= ready
-            self._work.stop_deleted(topics, deleted, positions)
             self._work.take(topics, ready)
-
-    def _positions_of(
-        self, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, MirrorPosition]:
-        with Cluster(self._source.impatient()) as cluster:
-            return GroupPositions(cluster, self._group, MemberId).read(partitions)
 
     def _call(self, method: str, *args: object) -> None:
         try:

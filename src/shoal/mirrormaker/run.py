@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..client.cluster import Cluster, is_transient, patiently
-from ..client.coordinator import MemberId
 from ..errors import ConfigError, ShoalError
 from ..mirroring.driver.lookout import CopyWatch, Lookout
 from ..mirroring.driver.run import START_PATIENCE_S, MirrorRun
@@ -26,10 +25,9 @@ from ..mirroring.model.reports import TaskReport
 from ..mirroring.model.text import once_each
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.monitoring.metrics import Metrics
-from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.changes import Prepared, PreparedTopic
 from ..mirroring.prepare.create import prepare
-from ..mirroring.prepare.descriptions import describe_brokers, warning_of_expiry
+from ..mirroring.prepare.descriptions import describe_brokers
 from ..state_directory import state_dir
 from .group_share import GroupShare
 from .handlers import MirrorMakerRebalanceListener, load, load_handler
@@ -105,21 +103,12 @@ class MirrorMaker:
         return summary
 
     def _look(self) -> Prepared:
-        """Read both clusters' ids and the group's committed offsets; the group assigns topics later."""
+        """Read both clusters' ids; the group assigns topics later."""
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             self._run.warn_of_unreachable(source, destination)
             patiently(source.refresh, patience_s=START_PATIENCE_S)
             patiently(destination.refresh, patience_s=START_PATIENCE_S)
             self._starts = self._starts_of(source)
-            positions = GroupPositions(
-                source, self._maker.membership.group, MemberId, takes_over_offsets=True
-            )
-            state = patiently(positions.read_state, patience_s=START_PATIENCE_S)
-            group = self._maker.membership.group
-            expiry = patiently(lambda: warning_of_expiry(source, group), patience_s=START_PATIENCE_S)
-            if expiry:
-                self._run.warn(expiry)
-            self._starts.first_start = self._starts.decide(source, state, ()).first_start
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.handling is None:

@@ -15,6 +15,7 @@ import pytest
 from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.engine import CopyJob
+from shoal.mirroring.driver.places import Places
 from shoal.mirroring.driver.run import MirrorRun
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.starts import Starts
@@ -25,6 +26,12 @@ from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
 from tests.world.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is to be found for the tasks."""
+    monkeypatch.setattr(Places, "begin", lambda places: None)
 
 
 @dataclass

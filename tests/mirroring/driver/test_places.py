@@ -179,9 +179,11 @@ def test_topic_whose_start_cannot_be_committed_waits_alone_and_is_named(
 
 
 def test_error_that_time_does_not_heal_is_a_warning(brokers: TwoBrokers, stack: ExitStack) -> None:
-    brokers.topic("topic", 1)
-    brokers.source.faults.add(ApiKey.OFFSET_FETCH, times=None, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    for name in ("topic", "later"):
+        brokers.topic(name, 1)
     driver = begun(stack, brokers, {"topic": 1})
+    brokers.source.faults.add(ApiKey.OFFSET_FETCH, times=None, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    driver.work.add(PreparedTopic("later", "later", 1, created=True))
     wait_until(lambda: bool(driver.warnings))
     assert "GROUP_AUTHORIZATION_FAILED" in driver.warnings[0]
 

@@ -274,7 +274,9 @@ class _DryRunner:
         positions = GroupPositions(self._source, changes.group, MemberId)
         state = patiently(positions.read_state, patience_s=_PATIENCE_S)
         partitions = partitions_of(self._source, list(changes.topics))
-        found.warnings += group_warnings(self._source, changes.group, state, partitions, _PATIENCE_S)
+        found.warnings += patiently(
+            lambda: group_warnings(self._source, changes.group, state, partitions), patience_s=_PATIENCE_S
+        )
         found.holder = describe_holder(self._source, changes.group)
         return state
 

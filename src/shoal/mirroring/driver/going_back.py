@@ -162,37 +162,27 @@ def go_back(
 
     """
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
-        return patiently(
-            lambda: _go_back(options, certificate, group, membership, source, destination),
-            patience_s=patience_s,
-        )
+        positions = GroupPositions(source, group, lambda: membership)
 
+        def begin() -> list[TopicPartition]:
+            source.refresh()
+            state = positions.read_state()
+            way_back = _find(options, certificate, state, source, destination)
+            if not way_back.cuts:
+                return []
+            begun = failback_positions(
+                certificate,
+                way_back.destinations,
+                init_producer_id(destination),
+                options.rules(),
+                state.first_start,
+                _maps_before(certificate, state, way_back, destination, options.rules()),
+            )
+            for error in positions.commit(begun).values():
+                raise error
+            return sorted(begun)
 
-def _go_back(
-    options: MirrorOptions,
-    certificate: Certificate,
-    group: str,
-    membership: MemberId,
-    source: Cluster,
-    destination: Cluster,
-) -> list[TopicPartition]:
-    positions = GroupPositions(source, group, lambda: membership)
-    source.refresh()
-    state = positions.read_state()
-    way_back = _find(options, certificate, state, source, destination)
-    if not way_back.cuts:
-        return []
-    begun = failback_positions(
-        certificate,
-        way_back.destinations,
-        init_producer_id(destination),
-        options.rules(),
-        state.first_start,
-        _maps_before(certificate, state, way_back, destination, options.rules()),
-    )
-    for error in positions.commit(begun).values():
-        raise error
-    return sorted(begun)
+        return patiently(begin, patience_s=patience_s)
 
 
 def _maps_before(

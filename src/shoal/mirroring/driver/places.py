@@ -1,9 +1,10 @@
 """
 The work of a mirror's tasks: each partition with its place to begin, its end, leaders and weight.
 
-A thread asks both clusters at the start, when the schedule has news, and now and then, since leaders move and
-partitions become busy. It passes the result to the control server, which assigns it to tasks. A leader that
-does not answer at once delays no other partition: its partition is left out, and asked for again.
+The driver asks both clusters at the start, and commits where new partitions begin (:mod:`.starts`). Then a
+thread asks when the schedule has news, and now and then, since leaders move and partitions become busy. It
+passes the result to the control server, which assigns it to tasks. A leader that does not answer at
+once delays no other partition: its partition is left out, and asked for again.
 """
 
 from __future__ import annotations
@@ -14,23 +15,26 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from ...client.cluster import Cluster, is_transient, patiently
+from ...client.coordinator import MemberId
 from ...client.metadata import leader_in
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
-from ..assignment import Wanted, tasks_worth_having, window_ends
+from ..assignment import Wanted, end_offsets, tasks_worth_having, window_ends
 from ..model.acls import Acl, by_prefix, grant_command, prefixes_of
 from ..model.position import MirrorPosition
 from ..model.ranges import OPEN_END, CopyRange
-from ..model.reports import left_out_report
+from ..model.reports import left_out_report, stopped_report
 from ..model.text import once_each
+from ..positions import GroupPositions
 from ..prepare.changes import PreparedTopic
+from ..prepare.copies import deleted_copies, stops_of_deleted
 from ..prepare.descriptions import NOT_ALLOWED
 from .schedule import Running
-from .starts import Starts
+from .starts import Starts, group_warnings
 
 __all__ = ["Places"]
 
-#: The time for which the plan of a mirror with an end waits for brokers that do not respond.
+#: The time for which the first look waits for brokers that do not respond.
 _PATIENCE_S = 60.0
 
 
@@ -47,11 +51,10 @@ class Places:
                 use.
 
         """
+        self._mirror = mirror
         self._options = options = mirror.options
         self._schedule = mirror.schedule
         self._warn = once_each(mirror.warn_in_report)
-        self._notify = mirror.notify
-        self._control = mirror.control
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
         self._starts = starts
@@ -78,16 +81,16 @@ class Places:
 
     def begin(self) -> None:
         """
-        Begin to look now and then; of a mirror with an end, find places and ends first.
+        Look, and begin to look now and then.
 
         Raises:
-            ShoalError: A cluster does not answer.
+            ShoalError: A cluster does not answer, or refuses a start position.
 
         """
-        if self._options.once:
-            patiently(self._look, patience_s=_PATIENCE_S)
-            self._schedule.on_stopped = self._news.set  # it does not wait for what is stopped
         self._schedule.on_news = self._news.set
+        if self._options.once:
+            self._schedule.on_stopped = self._news.set  # it does not wait for what is stopped
+        patiently(lambda: self._look(is_first=True), patience_s=_PATIENCE_S)
         self._thread.start()
 
     def tasks_of_use(self, most: int) -> int:
@@ -102,25 +105,28 @@ class Places:
     @property
     def is_done(self) -> bool:
         """Whether everything is copied up to its end, but for what is stopped."""
-        return self._has_ends and self._control.is_done
+        return self._has_ends and self._mirror.control.is_done
 
     # In its thread
 
     def _run(self) -> None:
-        while not self._over.is_set():
+        timing, has_failed = self._options.timing, False
+        while True:
+            is_complete = not (has_failed or self._left_out or (self._options.once and not self._has_ends))
+            self._news.wait(timing.places_look_s if is_complete else timing.plan_look_s)
+            if self._over.is_set():
+                return
             self._news.clear()
-            is_complete = False
+            has_failed = True
             try:
                 self._look()
-                is_complete = not self._left_out and not (self._options.once and not self._has_ends)
+                has_failed = False
             except ShoalError as error:
                 # All partitions stay where they are. The watch of the clusters reports their silence.
                 if not is_transient(error):
                     self._warn(f"new partitions cannot be begun: {error}")
-            timing = self._options.timing
-            self._news.wait(timing.places_look_s if is_complete else timing.plan_look_s)
 
-    def _look(self) -> None:
+    def _look(self, *, is_first: bool = False) -> None:
         if self._has_ends:
             left = self._schedule.takeable(self._wanted)
             self._want({each: self._wanted[each] for each in left})
@@ -128,13 +134,21 @@ class Places:
         topics, weights = self._schedule.topics, self._schedule.take_weights()
         self._source.refresh(topics)
         self._destination.refresh({topic.destination for topic in topics.values()})
-        found = self._schedule.takeable(self._existing(topics))
+        found = self._without_deleted(self._schedule.takeable(self._existing(topics)), topics)
         asked_at_s = time.time()
         begun = self._starts.find(self._source, found)
         for sentence in begun.sentences if begun else ():
-            self._notify(sentence)
-        ends = self._find_ends(found, begun.state.positions if begun else {})
+            self._mirror.notify(sentence)
         refused = begun.refused if begun else {}
+        if is_first:
+            for error in refused.values():
+                raise error
+        ends = self._find_ends(found, begun.state.positions if begun else {})
+        if begun:
+            expected = ends or end_offsets(self._source, found, all_of_them=False)
+            self._mirror.metrics.expect(begun.offsets, expected)
+            for warning in group_warnings(self._source, self._mirror.group, begun.state, found):
+                self._warn(warning)
         self._left_out = {
             each: f"its start to be committed: {refused[each]}"
             if each in refused
@@ -159,7 +173,24 @@ class Places:
 
     def _want(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
         self._wanted = wanted
-        self._control.want(wanted)
+        self._mirror.control.want(wanted)
+
+    def _without_deleted(
+        self, partitions: Sequence[TopicPartition], topics: Mapping[str, PreparedTopic]
+    ) -> Sequence[TopicPartition]:
+        """Stop the partitions whose copy was deleted before: a task could not find that out."""
+        deleted = {name for name, topic in topics.items() if topic.deleted is not None}
+        gone = deleted_copies(self._destination, {topics[name].destination for name in deleted})
+        reasons = {
+            each: reason
+            for each in partitions
+            if (reason := topics[each.topic].deleted) is not None and topics[each.topic].destination in gone
+        }
+        if not reasons:
+            return partitions
+        positions = GroupPositions(self._source, self._mirror.group, MemberId).read(reasons)
+        self._schedule.apply(stopped_report(stops_of_deleted(reasons, positions)))
+        return [each for each in partitions if each not in reasons]
 
     def _existing(self, prepared: Mapping[str, PreparedTopic]) -> list[TopicPartition]:
         """Return the partitions that are ready at the destination and still exist at the source."""

@@ -11,8 +11,8 @@ consumer group, and which partitions follow from that. ``shoal mirror`` is :clas
 2. The mirror takes its directory (:meth:`MirrorRun.take_directory`), and :meth:`MirrorRun.start_engine`
    begins to start the engine, which takes seconds. Meanwhile the mirror prepares topics.
 3. :meth:`MirrorRun.listen` opens the control connection for tasks.
-4. The mirror joins its group, and commits the start positions of new partitions (:mod:`.starts`).
-5. :meth:`MirrorRun.copy` runs the tasks to the end, and sums up.
+4. The mirror joins its group.
+5. :meth:`MirrorRun.copy` finds where partitions begin (:mod:`.places`), runs the tasks, and sums up.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Protocol
 
-from ...client.cluster import Cluster, patiently
-from ...client.config import IsolationLevel
+from ...client.cluster import Cluster
 from ...client.reachable import check_advertised
 from ...errors import ConfigError, ShoalError, Stopped
 from ...topic_partition import TopicPartition
-from ..assignment import window_ends
 from ..control import ControlServer
 from ..credentials import PROCESS_KEY, Credentials
 from ..model.acknowledged import AcknowledgedRun
 from ..model.options import MirrorOptions
-from ..model.progress import Phase, Progress, Summary
+from ..model.progress import GarbageCollection, Phase, ProcessRole, ProcessUsage, Progress, Summary
 from ..model.text import first_few
 from ..model.window import Until
 from ..monitoring.door import CommandAnswer, OnCommand
@@ -52,7 +50,7 @@ from .looking import LOOK_INTERVAL_S, ClusterWatch, Looking, TaskWatch
 from .places import Places
 from .schedule import PartitionSchedule, Running
 from .signals import Signals
-from .starts import Beginnings, Starts
+from .starts import Starts
 
 __all__ = ["START_PATIENCE_S", "GroupPlace", "MirrorRun"]
 
@@ -241,28 +239,6 @@ class MirrorRun:
                 raise Stopped("the mirror was stopped before it began")
         return self._starting.result()
 
-    def settle(self, source: Cluster, starts: Starts, partitions: Sequence[TopicPartition]) -> Beginnings:
-        """
-        Commit the start positions of partitions without one, and count what is to be copied.
-
-        Args:
-            source: The source cluster, with metadata of the partitions.
-
-        """
-
-        def settle() -> Beginnings:
-            begun = starts.settle(source, partitions)
-            for error in begun.refused.values():
-                raise error
-            return begun
-
-        found = patiently(settle, patience_s=START_PATIENCE_S)
-        ends = window_ends(source, partitions, self.options.until, all_of_them=False)
-        self.metrics.expect(found.offsets, ends, _held_back(source, ends, self.options.until))
-        for sentence in found.sentences:
-            self.notify(sentence)
-        return found
-
     # Tasks
 
     def copy(
@@ -292,59 +268,68 @@ class MirrorRun:
             ShoalError: The mirror lost its place, or the engine failed.
 
         """
-        options, metrics, control = self.options, self.metrics, mirror.control
-        metrics.enter(Phase.STARTING_SPARK)
-        log_file = self._await_engine()
-        clusters = ClusterWatch(mirror)
+        metrics, control = self.metrics, mirror.control
+        with Places(mirror, starts, streams) as places:
+            with self.signals.interrupting():
+                places.begin()
+            metrics.enter(Phase.STARTING_SPARK)
+            log_file = self._await_engine()
+            with ClusterWatch(mirror) as clusters:
+                try:
+                    metrics.enter(Phase.STARTING_TASKS)
+                    self._looking.end_tasks = control.request_stop
+                    self._looking.look_after = self._look_after(mirror, clusters, place, ends_when_stopped)
+                    on_engine_started()
+                    if not self._stop.is_set():
+                        job = CopyJob(self.options, prepared, control, places, starts.first_start)
+                        self._engine.run(job, self._stop)
+                except ShoalError as error:
+                    if place.failure is None:
+                        raise
+                    raise place.failure from error  # the tasks failed because of it
+                finally:
+                    self._looking.answer_stop()
+                    metrics.enter(Phase.STOPPING)
+                    # Tasks end, and commit, before the engine stops and the mirror leaves its group.
+                    control.request_stop()
+                    control.wait_until_idle(END_PATIENCE_S)
+                    usages = self._processes()
+                    self._engine.stop()
+        if place.failure is not None:
+            raise place.failure
+        return self._summary(prepared, mirror.schedule.names, usages, str(log_file))
+
+    def _look_after(
+        self, mirror: Running, clusters: ClusterWatch, place: GroupPlace, ends_when_stopped: bool
+    ) -> Callable[[], None]:
+        """Return what to do about twice a second while tasks may run."""
         tasks = TaskWatch(mirror)
 
         def look_after() -> None:
-            control.look()
+            mirror.control.look()
             clusters.look()
             if place.failure is not None:
                 self._stop.set()  # no task may go on; the mirror gives the reason when it has ended
             if self._stop.is_set():
                 return
-            if ends_when_stopped and metrics.stopped():
+            if ends_when_stopped and self.metrics.stopped():
                 self._looking.ended_by_stopped = True
                 self._stop.set()
-            elif not options.once:
+            elif not self.options.once:
                 self._retry(mirror)
             tasks.look()
 
-        with clusters:
-            try:
-                metrics.enter(Phase.STARTING_TASKS)
-                self._looking.end_tasks, self._looking.look_after = control.request_stop, look_after
-                on_engine_started()
-                if not self._stop.is_set():
-                    with Places(mirror, starts, streams) as places:
-                        with self.signals.interrupting():
-                            places.begin()
-                        job = CopyJob(options, prepared, control, places, starts.first_start)
-                        self._engine.run(job, self._stop)
-            except ShoalError as error:
-                if place.failure is None:
-                    raise
-                raise place.failure from error  # the tasks failed because of it
-            finally:
-                self._looking.answer_stop()
-                metrics.enter(Phase.STOPPING)
-                # Tasks end, and commit, before the engine stops and the mirror leaves its group.
-                control.request_stop()
-                control.wait_until_idle(END_PATIENCE_S)
-                cpu_s = self._processes.cpu_used()
-                jvm_gc = self._processes.garbage_collection()
-                self._engine.stop()
-        if place.failure is not None:
-            raise place.failure
-        summary = self._summary(prepared, mirror.schedule.names, cpu_s)
-        return replace(summary, jvm_gc=jvm_gc, log_file=str(log_file))
+        return look_after
 
     # Summary
 
-    def _summary(self, prepared: Prepared, names: dict[str, str], cpu_s: tuple[float, float]) -> Summary:
+    def _summary(
+        self, prepared: Prepared, names: dict[str, str], usages: Sequence[ProcessUsage], log_file: str
+    ) -> Summary:
         done = self.metrics.progress()
+        (driver,) = [each for each in usages if each.role is ProcessRole.DRIVER]
+        jvms = [each for each in usages if each.role is ProcessRole.JVM]
+        collected = [each.gc for each in jvms if each.gc is not None]
         partitions = self.metrics.partitions().values()
         unfinished = any(each.lag_records != 0 and not each.stopped for each in partitions)
         return Summary.of(
@@ -352,8 +337,10 @@ class MirrorRun:
             elapsed_s=time.monotonic() - self._started,
             group=prepared.group,
             topics=names,
-            python_cpu_s=cpu_s[0],
-            jvm_cpu_s=cpu_s[1],
+            python_cpu_s=driver.cpu_s + self.metrics.task_cpu_s,
+            jvm_cpu_s=sum(each.cpu_s for each in jvms),
+            jvm_gc=reduce(GarbageCollection.beside, collected) if collected else None,
+            log_file=log_file,
             warnings=prepared.warnings,
             interrupted=self.options.once and unfinished,
             copying_s=self.metrics.copying_s if done.batches else None,
@@ -381,13 +368,3 @@ class MirrorRun:
         ended = f"{self._why_it_ended(unfinished=True)} before anything was copied"
         elapsed_s = time.monotonic() - self._started
         return Summary.of_nothing(self.options.group, elapsed_s, ended, once=self.options.once)
-
-
-def _held_back(
-    source: Cluster, ends: Mapping[TopicPartition, int], until: Until | None
-) -> dict[TopicPartition, int]:
-    """Return how many offsets open transactions hold back behind these ends."""
-    if source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED:
-        return {}
-    whole = window_ends(source, list(ends), until, IsolationLevel.READ_UNCOMMITTED, all_of_them=False)
-    return {partition: max(0, end - ends[partition]) for partition, end in whole.items()}

@@ -11,11 +11,9 @@ from ...topic_partition import TopicPartition
 from ..control import ControlServer
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
-from ..model.position import MirrorPosition
-from ..model.reports import SmallBatches, TaskReport, stopped_report
+from ..model.reports import SmallBatches, TaskReport
 from ..monitoring.metrics import Metrics
 from ..prepare.changes import PreparedTopic
-from ..prepare.copies import stops_of_deleted
 
 __all__ = ["PartitionSchedule", "Running"]
 
@@ -110,17 +108,6 @@ class PartitionSchedule:
             self._on_small_batches(report.small_batches)
         if any(each.stopped for each in report.partitions):
             self.on_stopped()
-
-    def stop_deleted(
-        self,
-        topics: Mapping[str, PreparedTopic],
-        partitions: Iterable[TopicPartition],
-        positions: Mapping[TopicPartition, MirrorPosition],
-    ) -> None:
-        """Report partitions as stopped whose copies were deleted before, since no task can find that out."""
-        reasons = {each: reason for each in partitions if (reason := topics[each.topic].deleted) is not None}
-        if reasons:
-            self.apply(stopped_report(stops_of_deleted(reasons, positions)))
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether the group has not revoked a partition."""

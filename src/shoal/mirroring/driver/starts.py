@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from ...client.cluster import Cluster, patiently
+from ...client.cluster import Cluster
 from ...client.coordinator import MemberId
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...errors import ShoalError
@@ -95,6 +95,7 @@ class Starts:
         self._membership = membership
         self._since_ms = self.first_start.at_ms if since_ms is None else since_ms
         self._there = None if there is None else frozenset(there)
+        self._has_looked = False
         self._offsets: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, uuid.UUID | None] = {}
 
@@ -183,40 +184,38 @@ class Starts:
             )
         return tuple(sentences)
 
-    def settle(
-        self, source: Cluster, partitions: Sequence[TopicPartition], *, all_of_them: bool = False
-    ) -> Beginnings:
+    def find(self, source: Cluster, partitions: Sequence[TopicPartition]) -> Beginnings | None:
         """
-        Decide and commit the start positions of partitions without one, before any task copies them.
+        Decide and commit the start positions of partitions that are new, before any task copies them.
 
         Args:
             source: The source cluster, with metadata of the partitions.
-            partitions: The partitions to read.
-            all_of_them: See :meth:`decide`.
+            partitions: The partitions to copy.
+
+        Returns:
+            The decision about those that are new; None if none are. The first decision is about the group's
+            first start, too, and may have no partition.
 
         Raises:
-            ShoalError: A position cannot be read, or a leader does not respond. With ``all_of_them`` also if
-                a start cannot be committed.
+            ShoalError: A position cannot be read. If the mirror has an end, also if a leader does not
+                respond, or a start cannot be committed.
 
         """
+        self._drop_changed(source, partitions)
+        new = [each for each in partitions if each not in self._offsets]
+        if not new and self._has_looked:
+            return None
         takes_over = self._options.takes_over_offsets
         positions = GroupPositions(source, self._group, self._membership, takes_over_offsets=takes_over)
-        found = self.decide(source, positions.read_state(), partitions, all_of_them=all_of_them)
+        found = self.decide(source, positions.read_state(), new, all_of_them=self._options.once)
         refused = positions.mark_starts(found.marks, found.first_start)
-        for error in refused.values() if all_of_them else ():
+        for error in refused.values() if self._options.once else ():
             raise error
-        self.first_start = found.first_start
-        self._drop_changed(source, partitions)
+        self._has_looked, self.first_start = True, found.first_start
         # A position takes precedence; if it is lost later, the task searches from the beginning.
         starts = {**found.offsets, **dict.fromkeys(found.state.positions, 0)}
-        self._offsets |= {each: starts[each] for each in partitions if each in starts and each not in refused}
+        self._offsets |= {each: starts[each] for each in new if each in starts and each not in refused}
         return replace(found, refused=refused)
-
-    def find(self, source: Cluster, partitions: Sequence[TopicPartition]) -> Beginnings | None:
-        """Settle partitions that are new; return the decision about them, or None if none are."""
-        self._drop_changed(source, partitions)
-        unknown = [each for each in partitions if each not in self._offsets]
-        return self.settle(source, unknown, all_of_them=self._options.once) if unknown else None
 
     def _drop_changed(self, source: Cluster, partitions: Sequence[TopicPartition]) -> None:
         """Forget the topics that are gone or replaced."""
@@ -240,13 +239,10 @@ class Starts:
 
 
 def group_warnings(
-    source: Cluster,
-    group: str,
-    state: GroupOffsets,
-    partitions: Collection[TopicPartition],
-    patience_s: float,
+    source: Cluster, group: str, state: GroupOffsets, partitions: Collection[TopicPartition]
 ) -> tuple[str, ...]:
     """Return warnings of the committed offsets of a mirror's group."""
-    others = {each: offset for each, offset in state.others.items() if each in set(partitions)}
-    expiry = patiently(lambda: warning_of_expiry(source.keeper, group), patience_s=patience_s)
-    return tuple(filter(None, (warning_of_others(group, others), expiry)))
+    others = {} if state.takes_over_offsets else state.others
+    unused = {each: others[each] for each in partitions if each in others}
+    found = warning_of_others(group, unused), warning_of_expiry(source.keeper, group)
+    return tuple(filter(None, found))

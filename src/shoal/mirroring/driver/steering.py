@@ -87,9 +87,7 @@ class Steering:
         self._retry = retry
         self._create_lost = create_lost
         self._lock = threading.Lock()  # held during a command that steers, and a look
-        self._limit = mirror.options.limit
-        self._paused = tuple(dict.fromkeys(mirror.options.pause))
-        self._pass_on()
+        self._set(tuple(dict.fromkeys(mirror.options.pause)), mirror.options.limit)
         if known := self.status.sentences:
             mirror.notify(f"steering: {', '.join(known)}")
 
@@ -101,17 +99,17 @@ class Steering:
     def look(self) -> None:
         """Pause new topics that an expression selects."""
         with self._lock:
-            self._pass_on()
+            self._set(self.status.paused_expressions, self.status.limit)
 
     def _topics_of(self, *expressions: str) -> frozenset[str]:
         names = self._mirror.schedule.names
         return frozenset[str]().union(*(topics_of(each, names) for each in expressions))
 
-    def _pass_on(self) -> None:
+    def _set(self, expressions: tuple[str, ...], limit: int | None) -> None:
         """Steer the tasks."""
-        paused = self._topics_of(*self._paused)
-        self._mirror.control.steer(paused, self._limit)
-        self._metrics.steering = SteeringStatus(paused, self._paused, self._limit)
+        paused = self._topics_of(*expressions)
+        self._mirror.control.steer(paused, limit)
+        self._metrics.steering = SteeringStatus(paused, expressions, limit)
 
     # Commands
 
@@ -156,8 +154,9 @@ class Steering:
 
     def _pause(self, expression: str) -> str:
         with self._lock:
-            self._paused = (*(each for each in self._paused if each != expression), expression)
-            self._pass_on()
+            before = self.status
+            others = (each for each in before.paused_expressions if each != expression)
+            self._set((*others, expression), before.limit)
         count = len(self._topics_of(expression))
         topics = f"{count:,} topic{'' if count == 1 else 's'}"
         return f"paused {expression} ({topics}, and those that are found later)"
@@ -165,19 +164,18 @@ class Steering:
     def _resume(self, expression: str | None) -> str:
         """End one pause, or all."""
         with self._lock:
-            resumed = [each for each in self._paused if expression in (None, each)]
+            before = self.status
+            resumed = [each for each in before.paused_expressions if expression in (None, each)]
             if expression is not None and not resumed:
-                paused = ", ".join(self._paused) or "no topics"
+                paused = ", ".join(before.paused_expressions) or "no topics"
                 raise ConfigError(f"resume: '{expression}' is not paused. Paused are: {paused}")
-            self._paused = tuple(each for each in self._paused if each not in resumed)
-            self._pass_on()
+            self._set(tuple(each for each in before.paused_expressions if each not in resumed), before.limit)
         return f"resumed {', '.join(resumed)}" if resumed else "no topic was paused"
 
     def _set_limit(self, text: str) -> str:
         limit = None if text == "none" else parse_limit("limit", text)
         with self._lock:
-            self._limit = limit
-            self._pass_on()
+            self._set(self.status.paused_expressions, limit)
         return "the mirror has no limit" if limit is None else f"limited the mirror to {rate_text(limit)}"
 
     def _check_lasts(self, name: str, remedy: str) -> None:

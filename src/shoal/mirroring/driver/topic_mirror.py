@@ -36,7 +36,7 @@ from .group_lock import GroupLock, MirrorIdentity
 from .lookout import CopyWatch, Discovery, Lookout, Watch, prepare_again
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule, Running
-from .starts import Starts, group_warnings
+from .starts import Starts
 from .steering import Steering
 
 __all__ = ["TopicMirror"]
@@ -77,15 +77,9 @@ class TopicMirror:
         with run.signals.interrupting():
             run.metrics.enter(Phase.FINDING_POSITIONS)
             with Cluster(options.source) as source:
-                partitions = partitions_of(source, list(prepared.topics))
-                lock.acquire(partitions, START_PATIENCE_S)
-                if options.from_certificate is not None:
-                    self._go_back(options.from_certificate, group, control)
-                there = [each for each in partitions if prepared.topics[each.topic].deleted is None]
-                state = run.settle(source, starts, there).state
-                for warning in group_warnings(source, group, state, partitions, START_PATIENCE_S):
-                    run.warn(warning)
-            schedule.stop_deleted(prepared.topics, partitions, state.positions)
+                lock.acquire(partitions_of(source, list(prepared.topics)), START_PATIENCE_S)
+            if options.from_certificate is not None:
+                self._go_back(options.from_certificate, group, control)
             steering = self._steer(mirror) if options.is_steered else None
             following = Following(mirror)
             if options.sync:

@@ -177,14 +177,13 @@ class PartitionState:
 
     # Changes
 
-    def expecting(self, position: int | None, end: int, held_back: int | None, now: float) -> PartitionState:
+    def expecting(self, position: int | None, end: int, now: float) -> PartitionState:
         """
         Return the partition with offsets that the driver has read.
 
         Args:
             position: The next offset to mirror; a task's own report takes precedence.
             end: The end of the records to mirror.
-            held_back: The number of offsets behind that end; None if the driver did not ask.
             now: Unix time.
 
         """
@@ -195,7 +194,6 @@ class PartitionState:
             now,
             source_offset=_newer(self.source_offset, position),
             end_offset=end,
-            **self._held_back(held_back, now),
         )
 
     def after(self, report: CopyReport, process: str | None, now: float) -> PartitionState:

@@ -116,29 +116,20 @@ class Metrics:
             self._phase = phase
             self._phase_began = self.clock.monotonic()
 
-    def expect(
-        self,
-        positions: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-        held_back: Mapping[TopicPartition, int] | None = None,
-    ) -> None:
+    def expect(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
         """
         Add partitions before a task reports them.
 
         Args:
             positions: The next offset to mirror, by partition. A task's own report takes precedence.
             ends: The end of the records to mirror, by partition.
-            held_back: The number of offsets behind these ends, in open transactions.
 
         """
-        held_back = held_back or {}
         now = self.clock.wall()
         with self._lock:
             for partition, end in ends.items():
                 known = self._known(partition)
-                self._partitions[partition] = known.expecting(
-                    positions.get(partition), end, held_back.get(partition), now
-                )
+                self._partitions[partition] = known.expecting(positions.get(partition), end, now)
 
     def try_again(self, partitions: Iterable[TopicPartition], accepted: IncidentKind | None = None) -> None:
         """Mark stopped partitions as retried: they count as stopped until they have moved."""

@@ -23,7 +23,6 @@ in ticks of ``sun.os.hrt.frequency`` a second. The concurrent work of G1 and ZGC
 from __future__ import annotations
 
 import contextlib
-import functools
 import getpass
 import os
 import struct
@@ -103,7 +102,6 @@ class LocalProcesses:
         self._find_jvms()
         processes = (self._driver, *self._jvms.values())
         self._before: Mapping[int, ProcessUsage] = {each.pid: _usage(each) for each in processes}
-        self._python_before_s = self._python_s()
 
     def __call__(self) -> list[ProcessUsage]:
         """Return the current usage of each process that has not ended."""
@@ -120,29 +118,6 @@ class LocalProcesses:
                 except psutil.Error:
                     del self._jvms[pid]
         return usages
-
-    def garbage_collection(self) -> GarbageCollection | None:
-        """Return the garbage collections of all running JVMs; None if none publishes its counters."""
-        known = [each.gc for each in self() if each.gc is not None]
-        return functools.reduce(GarbageCollection.beside, known) if known else None
-
-    def cpu_used(self) -> tuple[float, float]:
-        """Return the CPU seconds since the start: of Python processes on this machine, and of JVMs."""
-        with self._lock:
-            self._find_jvms()
-        jvms_s = [each.cpu_s for each in self() if each.role is ProcessRole.JVM]
-        return self._python_s() - self._python_before_s, sum(jvms_s)
-
-    def _python_s(self) -> float:
-        """A process that has ended counts with the parent that waited for it."""
-        found_s = _cpu_s(self._driver)
-        for jvm in [each for each in self._driver.children() if each.pid in self._jvms]:
-            with contextlib.suppress(psutil.Error):
-                for each in (jvm, *jvm.children(recursive=True)):
-                    times = each.cpu_times()
-                    found_s += times.children_user + times.children_system
-                    found_s += 0.0 if each.pid in self._jvms else _cpu_s(each)
-        return found_s
 
     def _find_jvms(self) -> None:
         for child in self._driver.children(recursive=True):
@@ -162,16 +137,12 @@ class LocalProcesses:
 def _usage(process: psutil.Process) -> ProcessUsage:
     is_driver = process.pid == os.getpid()
     with process.oneshot():
+        times = process.cpu_times()
         return ProcessUsage(
             process_name(process.pid),
             ProcessRole.DRIVER if is_driver else ProcessRole.JVM,
-            _cpu_s(process),
+            times.user + times.system,
             process.memory_info().rss,
             time.time(),
             None if is_driver else collections_of(process.pid),
         )
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
