@@ -80,7 +80,6 @@ SAYINGS = {
     "pause": ('["orders", "payments.*"]', ["orders,payments.*"]),
     "continue-after": ('["source-reset", "source-retention"]', ["source-reset,source-retention"]),
     "delivery": ('"at-least-once"', ["at-least-once"]),
-    "keep-append-time": ("true", []),
     "rebatch": ('"64k:zstd"', ["64k:zstd"]),
     "metrics-by": ('"topic"', ["topic"]),
     "metrics": ('"[::1]:9100"', ["[::1]:9100"]),

@@ -92,7 +92,7 @@ def add_parser(verbs: Subparsers) -> None:
         parser,
         declared(_Command),
         pick(MirrorOptions, "delivery", "continue_after"),
-        pick(MirrorOptions, "metrics", "ui", "report"),
+        pick(MirrorOptions, "metrics", "ui"),
         declared(HttpOptions),
         pick(MirrorOptions, "master", shown="local[<num.streams>]"),
         pick(MirrorOptions, "checkpoint", "conf"),

@@ -7,9 +7,9 @@
 
 _shtab_shoal_subparsers=(mirror control mirror-maker verify inspect groups cutover gateway completion)
 
-_shtab_shoal_mirror_option_strings=(-h --help --from --from-config --to --to-config --topics --exclude --rename --group --dry-run --config --once --start --adopt --fetch-buffer-bytes --rebatch --delivery --continue-after --keep-append-time --segment-bytes --segment-seconds --http-token-file --sync --control --limit --pause --until --last --from-certificate --replication-factor --refresh --max-new-partitions --groups --metrics --metrics-by --ui --report --master --checkpoint --conf --json --verbose)
+_shtab_shoal_mirror_option_strings=(-h --help --from --from-config --to --to-config --topics --exclude --rename --group --dry-run --config --once --start --adopt --fetch-buffer-bytes --rebatch --delivery --continue-after --segment-bytes --segment-seconds --http-token-file --sync --control --limit --pause --until --last --from-certificate --replication-factor --refresh --max-new-partitions --groups --metrics --metrics-by --ui --report --master --checkpoint --conf --json --verbose)
 _shtab_shoal_control_option_strings=(-h --help --json --verbose)
-_shtab_shoal_mirror_maker_option_strings=(-h --help --consumer.config --producer.config --include --whitelist --num.streams --offset.commit.interval.ms --abort.on.send.failure --abort.on.send.fail --abortOnSendFail --consumer.rebalance.listener --rebalance.listener.args --consumer.rebalance.listener.args --message.handler --message.handler.args --use.raw.bytes --new.consumer --delivery --continue-after --metrics --ui --report --http-token-file --master --checkpoint --conf --version --json --verbose)
+_shtab_shoal_mirror_maker_option_strings=(-h --help --consumer.config --producer.config --include --whitelist --num.streams --offset.commit.interval.ms --abort.on.send.failure --abort.on.send.fail --abortOnSendFail --consumer.rebalance.listener --rebalance.listener.args --consumer.rebalance.listener.args --message.handler --message.handler.args --use.raw.bytes --new.consumer --delivery --continue-after --metrics --ui --http-token-file --master --checkpoint --conf --version --json --verbose)
 _shtab_shoal_verify_option_strings=(-h --help --from --from-config --to --to-config --topics --exclude --rename --group --since --until --last --state --sample --report --master --conf --json --verbose)
 _shtab_shoal_inspect_option_strings=(-h --help --from --from-config --topics --exclude --sample --report --json --verbose)
 _shtab_shoal_groups_option_strings=(-h --help --from --from-config --to --to-config --topics --exclude --rename --groups --apply --reverse --prove --group --until --json --verbose)
@@ -29,7 +29,6 @@ _shtab_shoal_mirror___checkpoint_COMPGEN=_shtab_compgen_dirs
 _shtab_shoal_control_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_shoal_mirror_maker___consumer_config_COMPGEN=_shtab_compgen_files
 _shtab_shoal_mirror_maker___producer_config_COMPGEN=_shtab_compgen_files
-_shtab_shoal_mirror_maker___report_COMPGEN=_shtab_compgen_files
 _shtab_shoal_mirror_maker___http_token_file_COMPGEN=_shtab_compgen_files
 _shtab_shoal_mirror_maker___checkpoint_COMPGEN=_shtab_compgen_dirs
 _shtab_shoal_verify___from_config_COMPGEN=_shtab_compgen_files
@@ -65,7 +64,6 @@ _shtab_shoal_mirror___help_nargs=0
 _shtab_shoal_mirror___dry_run_nargs=0
 _shtab_shoal_mirror___once_nargs=0
 _shtab_shoal_mirror___adopt_nargs=0
-_shtab_shoal_mirror___keep_append_time_nargs=0
 _shtab_shoal_mirror___json_nargs=0
 _shtab_shoal_mirror___verbose_nargs=0
 _shtab_shoal_control_pos_2_nargs='*'

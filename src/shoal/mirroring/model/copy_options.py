@@ -170,12 +170,7 @@ class CopyOptions:
         default=frozenset(),
         group="guarantees",
     )
-    keep_append_time: bool = option(
-        kinds.FLAG,
-        "give records of LogAppendTime topics their append time, not their create time: such batches are "
-        "decoded and compressed again",
-        group="guarantees",
-    )
+    keep_append_time: bool = False
     segment_bytes: int = option(
         kinds.size(_LEAST_SEGMENT_BYTES, _MOST_SEGMENT_BYTES),
         "to a directory: a segment is archived once it has so many bytes",

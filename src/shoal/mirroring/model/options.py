@@ -243,7 +243,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
             "a message handler": self.handling and (is_from or is_to),
             "--rebatch": self.rebatch and is_to,
             "--adopt": self.adopt and is_to,
-            "--keep-append-time": self.keep_append_time and is_to,
+            "keep_append_time": self.keep_append_time and is_to,
             "--delivery at-least-once": self.allows_other_writers and is_to,
             "isolation.level=read_uncommitted": is_to
             and self.source.isolation_level is IsolationLevel.READ_UNCOMMITTED,

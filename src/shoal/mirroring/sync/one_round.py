@@ -110,7 +110,7 @@ class _Next(NamedTuple):
     The next record that a consumer reads from an offset on.
 
     Attributes:
-        times: Its timestamps: the create time, and the append time, which ``--keep-append-time`` keeps.
+        times: Its timestamps: the create time, and the append time, which a mirror may keep.
 
     """
 
