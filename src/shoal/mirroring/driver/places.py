@@ -52,11 +52,12 @@ class Places:
 
         """
         self._mirror = mirror
-        self._options = options = mirror.options
+        self._options = mirror.options
         self._schedule = mirror.schedule
         self._warn = once_each(mirror.warn_in_report)
-        self._source = Cluster(options.source.impatient())
-        self._destination = Cluster(options.destination.impatient())
+        #: The connections of the start, or of the thread.
+        self._source: Cluster
+        self._destination: Cluster
         self._starts = starts
         self._streams = streams
         self._ends: dict[TopicPartition, int] = {}
@@ -76,8 +77,6 @@ class Places:
         self._news.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._source.close()
-        self._destination.close()
 
     def begin(self) -> None:
         """
@@ -90,7 +89,9 @@ class Places:
         self._schedule.on_news = self._news.set
         if self._options.once:
             self._schedule.on_stopped = self._news.set  # it does not wait for what is stopped
-        patiently(lambda: self._look(is_first=True), patience_s=_PATIENCE_S)
+        options = self._options
+        with Cluster(options.source) as self._source, Cluster(options.destination) as self._destination:
+            patiently(lambda: self._look(is_first=True), patience_s=_PATIENCE_S)
         self._thread.start()
 
     def tasks_of_use(self, most: int) -> int:
@@ -110,6 +111,11 @@ class Places:
     # In its thread
 
     def _run(self) -> None:
+        source, destination = self._options.source.impatient(), self._options.destination.impatient()
+        with Cluster(source) as self._source, Cluster(destination) as self._destination:
+            self._keep_looking()
+
+    def _keep_looking(self) -> None:
         timing, has_failed = self._options.timing, False
         while True:
             is_complete = not (has_failed or self._left_out or (self._options.once and not self._has_ends))
