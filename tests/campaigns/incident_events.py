@@ -200,13 +200,17 @@ def source_has_a_damaged_batch(world: TaskWorld, dice: random.Random) -> None:
     stops=[each.name for each in _ABOUT_A_BATCH],
 )
 def copy_refuses_a_batch(world: TaskWorld, dice: random.Random) -> None:
-    """A destination broker refuses a batch, once or whenever it comes."""
+    """A destination broker refuses a batch, once or whenever it comes; gaps may lie around it."""
+    partition = world.a_partition()
+    for _ in range(dice.choice([0, 6])):
+        partition.gap(dice.randint(1, 3))
+        partition.small_batches(1)
     for node in world.destination.nodes:
         node.faults.add(ApiKey.PRODUCE, times=dice.randint(1, 4))
         node.faults.add(
             ApiKey.PRODUCE,
             error=dice.choice(_ABOUT_A_BATCH),
-            partition=world.a_partition().number,
+            partition=partition.number,
             times=dice.randint(1, 3),
         )
 

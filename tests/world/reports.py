@@ -46,6 +46,9 @@ def check_reports(world: TaskWorld, control: Reporting) -> None:
     for each in partitions_of(control):
         number = each["partition"]
         world.problems += [f"partition {number}: {problem}" for problem in _miscounted(each)]
+        skipped, longest = each["decisions"].get(Decision.SKIP_GAP.value, 0), world.partitions[number].longest
+        if skipped > longest and IncidentKind.SOURCE_RESET not in world.expected:
+            world.problems.append(f"partition {number}: {skipped} offsets skipped of {longest}")
         for kind, reason, lost, has_continued in each["incidents"]:
             world.had_incidents = True
             _note_loss(world, number, IncidentKind(kind), lost)
