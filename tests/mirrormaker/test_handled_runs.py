@@ -27,8 +27,10 @@ from shoal.handlers import (
 from shoal.mirrormaker.destination_topics import DestinationTopics
 from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
+from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.mirrormaker.makers import BOTH_WAYS, Maker, Makers, config_of
+from tests.world.contents import batches_of
 from tests.world.history import ABORT, COMMIT, History
 from tests.world.waiting import wait_until
 
@@ -108,9 +110,16 @@ def test_raw_handler_renames_and_drops_whole_batches(makers: Makers) -> None:
     maker = makers.start("--use.raw.bytes", *rename, include="orders|noise")
     wait_until(lambda: makers.copied("west.orders") == makers.of_source(), 30)
     wait_until(lambda: makers.committed("noise", 1) == {0: 10}, 30)
-    maker.end()
+    summary = maker.end()
     assert makers.copied() == makers.copied("noise") == []
     assert makers.committed() == makers.ends()
+    fetched, sent = _bytes(makers.source, "orders", "noise"), _bytes(makers.destination, "west.orders")
+    assert (summary.records, summary.bytes_in, summary.bytes_out) == (40, fetched, sent)
+
+
+def _bytes(broker: Broker, *topics: str) -> int:
+    logs = [log for topic in topics for log in broker.topics.topic(topic).logs]
+    return sum(len(each.view) for log in logs for each in batches_of(log))
 
 
 class Doubling(MirrorMakerMessageHandler):
