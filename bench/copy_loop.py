@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shoal.client.cluster import Cluster
-from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.lot import Gate, open_gate
 from shoal.mirroring.assignment import end_offsets, partitions_of
@@ -77,7 +77,7 @@ def copy_topic(
     destination, _ = ClientConfig.from_properties("destination", {"bootstrap.servers": destination_servers})
     with Cluster(source) as cluster:
         partitions = partitions_of(cluster, [topic])
-        ends = end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
+        ends = end_offsets(cluster, partitions)
     ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
     settings = CopySettings(source, destination, copy, rules="bench", multi_batch=several_batches)
     control: Any = _Alone(ranges)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.config import IsolationLevel
 from shoal.mirroring.assignment import start_offsets, window_ends
 from shoal.mirroring.model.window import Until
 from shoal.records import Codec
@@ -115,10 +114,9 @@ def test_restore_to_a_point_in_time_is_that_of_the_list(archiving: Archiving, se
     start_ms, until_ms = sorted(dice.sample(times, 2))
     with Cluster(archiving.restoring.settings.source) as cluster:
         cluster.refresh(["topic"])
-        level = IsolationLevel.READ_COMMITTED
         newest = start_offsets(cluster, [_PARTITION], times[-1])[_PARTITION]
         start = start_offsets(cluster, [_PARTITION], start_ms)[_PARTITION]
-        end = window_ends(cluster, [_PARTITION], Until(timestamp_ms=until_ms), level)[_PARTITION]
+        end = window_ends(cluster, [_PARTITION], Until(timestamp_ms=until_ms))[_PARTITION]
     assert newest == min(each.offset for each in source.records if each.content.timestamp == times[-1])
     assert start == min(each.offset for each in source.records if each.content.timestamp >= start_ms)
     assert end == min(each.offset for each in source.records if each.content.timestamp >= until_ms)

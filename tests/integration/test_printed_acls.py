@@ -224,7 +224,7 @@ def _complaints_of_copying(
 ) -> Sequence[str]:
     warnings = prepare(options, left, right, patience_s=STEP_S).warnings
     partitions = partitions_of(left, [TOPIC])
-    ends = end_offsets(left, partitions, options.source.isolation_level)
+    ends = end_offsets(left, partitions)
     with GroupLock(options.source, group, "test", lambda *_: None) as lock:
         lock.acquire(partitions, STEP_S)
     ranges = [CopyRange(TOPIC, each.partition, TOPIC, 0, ends[each]) for each in partitions]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -29,7 +30,6 @@ from tests.world.clusters import TwoBrokers
 from tests.world.faults import leads_elsewhere
 from tests.world.history import COMMIT, NOW_MS, History
 
-COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 FIRST = TopicPartition("topic", 0)
 
 
@@ -57,13 +57,15 @@ def test_end_offset_is_before_the_first_open_transaction(brokers: TwoBrokers, hi
     history.plain(3)
     history.store(history.batch(2, flags=0x10, producer_id=9, producer_epoch=0))
     history.plain(1)
-    with Cluster(brokers.settings.source) as cluster:
+    dirty = replace(brokers.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    with Cluster(brokers.settings.source) as cluster, Cluster(dirty) as uncommitted:
         partitions_of(cluster, ["topic"])
-        assert end_offsets(cluster, [FIRST], COMMITTED) == {FIRST: 3}
-        assert end_offsets(cluster, [FIRST], UNCOMMITTED) == {FIRST: 6}
+        partitions_of(uncommitted, ["topic"])
+        assert end_offsets(cluster, [FIRST]) == {FIRST: 3}
+        assert end_offsets(uncommitted, [FIRST]) == {FIRST: 6}
         history.marker(COMMIT, 9)
-        assert end_offsets(cluster, [FIRST], COMMITTED) == {FIRST: 7}
-        assert end_offsets(cluster, [], COMMITTED) == {}
+        assert end_offsets(cluster, [FIRST]) == {FIRST: 7}
+        assert end_offsets(cluster, []) == {}
 
 
 def test_start_at_a_time_is_the_first_later_record_or_the_end(brokers: TwoBrokers, history: History) -> None:
@@ -91,11 +93,11 @@ def test_silent_leader_is_an_error_or_omitted(brokers: TwoBrokers) -> None:
     with Cluster(brokers.settings.source) as cluster:
         partitions = partitions_of(cluster, ["topic"])
         with pytest.raises(Disconnected):
-            end_offsets(cluster, partitions, COMMITTED)
-        assert end_offsets(cluster, partitions, COMMITTED, all_of_them=False) == {("topic", 1): 0}
+            end_offsets(cluster, partitions)
+        assert end_offsets(cluster, partitions, all_of_them=False) == {("topic", 1): 0}
         brokers.source.faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
-            end_offsets(cluster, partitions, COMMITTED, all_of_them=False)
+            end_offsets(cluster, partitions, all_of_them=False)
 
 
 @st.composite

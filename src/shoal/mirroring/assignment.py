@@ -7,7 +7,6 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from ..client.cluster import Cluster, is_transient
-from ..client.config import IsolationLevel
 from ..client.offsets import LATEST, answered, list_offsets
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
@@ -71,41 +70,31 @@ def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartitio
 
 
 def end_offsets(
-    cluster: Cluster,
-    partitions: Sequence[TopicPartition],
-    isolation_level: IsolationLevel | None = None,
-    *,
-    all_of_them: bool = True,
+    cluster: Cluster, partitions: Sequence[TopicPartition], *, all_of_them: bool = True
 ) -> dict[TopicPartition, int]:
     """
     Return the end of each partition for a reader: the last stable offset, or the high watermark.
 
     Args:
-        cluster: The cluster that is read, with metadata of the partitions.
+        cluster: The cluster that is read, with metadata of the partitions. Its isolation level decides.
         partitions: The partitions of interest.
-        isolation_level: ``read_committed`` ends at the last stable offset. By default the cluster's own.
         all_of_them: False leaves out partitions whose leader does not respond now.
 
     Raises:
         ShoalError: A leader does not respond.
 
     """
-    return _asked(cluster, partitions, LATEST, isolation_level, all_of_them=all_of_them)
+    return _asked(cluster, partitions, LATEST, all_of_them=all_of_them)
 
 
 def window_ends(
-    cluster: Cluster,
-    partitions: Sequence[TopicPartition],
-    until: Until | None,
-    isolation_level: IsolationLevel | None = None,
-    *,
-    all_of_them: bool = True,
+    cluster: Cluster, partitions: Sequence[TopicPartition], until: Until | None
 ) -> dict[TopicPartition, int]:
     """
     Return where a mirror with an end has to end in each partition, as far as its log has records now.
 
     Args:
-        cluster: See :func:`end_offsets`, likewise the others.
+        cluster: See :func:`end_offsets`, likewise the partitions.
         until: The end; None ends at the present ends.
 
     Raises:
@@ -113,14 +102,14 @@ def window_ends(
 
     """
     # Before the times: a record that comes in between must not lie before the end.
-    ends = end_offsets(cluster, partitions, isolation_level, all_of_them=all_of_them)
+    ends = end_offsets(cluster, partitions)
     if until is None:
         return ends
     if until.offset is not None:
         return {each: min(end, until.offset) for each, end in ends.items()}
     if until.timestamp_ms is None:
         return ends
-    found = _asked(cluster, ends, until.timestamp_ms, isolation_level, all_of_them=all_of_them)
+    found = _asked(cluster, ends, until.timestamp_ms, all_of_them=True)
     return {each: min(ends[each], offset) if offset >= 0 else ends[each] for each, offset in found.items()}
 
 
@@ -145,7 +134,7 @@ def start_offsets(
         ShoalError: A leader does not respond.
 
     """
-    starts = _asked(cluster, partitions, timestamp_ms, None, all_of_them=all_of_them)
+    starts = _asked(cluster, partitions, timestamp_ms, all_of_them=all_of_them)
     later = [partition for partition, offset in starts.items() if offset < 0]
     ends = end_offsets(cluster, later, all_of_them=all_of_them)
     return {each: offset for each, offset in (starts | ends).items() if offset >= 0}
@@ -155,12 +144,11 @@ def _asked(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
     timestamp_ms: int,
-    isolation_level: IsolationLevel | None,
     *,
     all_of_them: bool,
 ) -> dict[TopicPartition, int]:
     timestamps = dict.fromkeys(partitions, timestamp_ms)
-    answers = list_offsets(cluster, timestamps, isolation_level or cluster.config.isolation_level)
+    answers = list_offsets(cluster, timestamps, cluster.config.isolation_level)
     return answered(
         {
             partition: answer

@@ -65,8 +65,3 @@ def test_looks_that_take_much_cpu_are_rarer_than_the_refresh(brokers: TwoBrokers
         wait_until(lambda: len(busy.looks) == 2)
     first, second = busy.looks[:2]
     assert second - first >= 60 * 0.02
-
-
-def test_lookout_without_a_watch_ends_at_once(brokers: TwoBrokers) -> None:
-    with Lookout(mirror_of(brokers, [])):
-        pass

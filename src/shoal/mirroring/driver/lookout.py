@@ -87,7 +87,7 @@ class Lookout:
     """
 
     def __init__(self, mirror: Running, *watches: Watch) -> None:
-        """Prepare the thread; without a watch it does not start."""
+        """Prepare the thread."""
         self._options = mirror.options
         self._schedule = mirror.schedule
         self._watches = watches
@@ -109,16 +109,14 @@ class Lookout:
                 each.warn_of(error)
 
     def __enter__(self) -> Self:
-        if self._watches:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         for event in (self._over, *(each.over for each in self._watches)):
             event.set()
         # The thread may be waiting for a broker. It holds only its own connections.
-        if self._watches:
-            self._thread.join(timeout=1.0)
+        self._thread.join(timeout=1.0)
 
     def _keep_looking(self) -> None:
         options = self._options
