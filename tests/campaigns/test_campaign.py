@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from shoal.mirroring.model.offset_map import OffsetMap, Translation
+from shoal.mirroring.model.offset_map import OffsetMap, Question, Translation
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.sync import groups
-from shoal.mirroring.sync.decide import Seen, Sides, decide
+from shoal.mirroring.sync.decide import Seen, decide
 from shoal.mirroring.sync.report import GroupOffset
 from tests.world.tasks import TaskWorld
 
@@ -111,25 +111,25 @@ def test_consumers_that_change_clusters_read_each_record_once(seed: int) -> None
 
 def _translated_by(shift: int) -> Callable[..., Translation]:
     """Return a translation to the destination that is wrong by some records."""
-    right = OffsetMap.to_destination
+    right = OffsetMap.translate
 
-    def translate(offsets: OffsetMap, offset: int) -> Translation:
-        found = right(offsets, offset)
-        return found._replace(offset=max(0, found.offset + shift))
+    def translate(offsets: OffsetMap, question: Question) -> Translation:
+        found = right(offsets, question)
+        return found._replace(offset=max(0, found.offset + shift)) if question.is_source else found
 
     return translate
 
 
-def _decided_without_present(seen: Seen, translation: Any, sides: Sides) -> GroupOffset:
+def _decided_without_present(seen: Seen, *others: Any) -> GroupOffset:
     """Decide as if the other cluster had no offset of the group."""
-    return decide(seen._replace(there=None), translation, sides)
+    return decide(seen._replace(there=None, ours=None), *others)
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "first_seed"),
     [
-        (OffsetMap, "to_destination", _translated_by(1), 1),
-        (OffsetMap, "to_destination", _translated_by(-1), 1),
+        (OffsetMap, "translate", _translated_by(1), 1),
+        (OffsetMap, "translate", _translated_by(-1), 1),
         # Few trials move a group back: number 52 is the first that does.
         (groups, "decide", _decided_without_present, 50),
     ],

@@ -22,6 +22,7 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.offset_map import OffsetMap
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.topics import TopicSelection
@@ -89,6 +90,7 @@ class Sides:
             None,
             None,
             self.options().rules(),
+            OffsetMap.begun_at(0, 0),
         )
         committed = replace(position, **changes).to_committed()
         if metadata is not None:

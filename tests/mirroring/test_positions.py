@@ -10,6 +10,7 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.offset_map import OffsetMap
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
@@ -20,7 +21,7 @@ from shoal_broker.coordination import groups
 from tests.world.faults import offer
 
 MIRRORED, MARKED = TopicPartition("topic", 0), TopicPartition("topic", 1)
-POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
+POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, "rules", OffsetMap.begun_at(0, 0))
 DAY_MS = 24 * 3_600_000
 
 

@@ -163,9 +163,8 @@ _VALUES = (
     '"source_epoch":0,"rules":"r"'
 )
 POSITIONS = {
-    "first layout": "shoal1{" + _VALUES + "}",
-    "layout with a map": "shoal2{" + _VALUES + ',"map":[[0,0,0]]}',
-    "layout of a later version": "shoal3{" + _VALUES + "}",
+    "former layout": "shoal1{" + _VALUES + "}",
+    "present layout": "shoal4{" + _VALUES + ',"map":[1,0,0,0],"begin":0,"plan":[]}',
     "start mark": 'start1[1763000000000,[["orders",null]]]',
 }
 

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from shoal.mirroring.model.counting import Counting, Piece, Question
-from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Translation
+from shoal.mirroring.model.counting import Counting, Piece
+from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Question, Translation
 from tests.world.contents import batches_of
 
 from .source import SourcePartition
@@ -23,11 +23,10 @@ def translate(
     offsets: OffsetMap, question: Question, pieces: Sequence[Piece], log_start: int = 0
 ) -> Translation:
     """Translate an offset by its map and, if that is not enough, by what the source has."""
-    ask = offsets.to_destination if question.is_source else offsets.to_source
-    found = ask(question.offset)
+    found = offsets.translate(question)
     for _ in range(2):
-        around = offsets.around(question.offset, is_source=question.is_source)
-        if found.exactness is not Exactness.AT_LEAST or around is None:
+        around = offsets.around(question)
+        if around is None:
             return found
         counting = Counting(*around, [question], log_start)
         for piece in pieces:

@@ -99,7 +99,10 @@ class Reader:
     def is_own(self, broker: Broker, number: int) -> bool:
         """Whether the group has an offset at a broker that no translation moves backwards."""
         there = self.offsets(broker).get(number)
-        return there is not None and Mark.read(CommittedValue(there.offset, there.metadata, 0)) is None
+        if there is None:
+            return False
+        value = CommittedValue(there.offset, there.metadata, 0)
+        return not any(Mark.read(value, each.cluster_id) for each in (self.here, self.other))
 
     def reset(self, number: int, offset: int) -> None:
         """Let an operator set the group's offset of a partition where it is."""

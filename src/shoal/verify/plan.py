@@ -11,7 +11,7 @@ from ..client.config import IsolationLevel
 from ..client.offsets import LogOffsets, ask_logs, log_end_offsets
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
-from ..mirroring.model.offset_map import Exactness, OffsetMap
+from ..mirroring.model.offset_map import Exactness, OffsetMap, Question
 from ..topic_partition import TopicPartition
 from .errors import NotComparable
 from .findings import OffsetRange, OpenTransaction, Place, Side
@@ -43,7 +43,8 @@ class Copied(NamedTuple):
         if self.offsets is None:
             return None
         places = [Place(each.source, each.destination) for each in self.offsets.milestones]
-        there, here = self.offsets.to_destination(start.source), self.offsets.to_source(start.destination)
+        there = self.offsets.translate(Question(start.source, is_source=True))
+        here = self.offsets.translate(Question(start.destination, is_source=False))
         if there.exactness is Exactness.EXACT:
             places.append(Place(start.source, there.offset))
         if here.exactness is Exactness.EXACT:

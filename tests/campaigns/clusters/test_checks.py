@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rig.record import Record
+from shoal.mirroring.model.offset_map import OffsetMap
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from tests.campaigns.clusters.checks import Copy
 from tests.campaigns.clusters.topics import mirrored_of
@@ -17,8 +18,9 @@ def records(*keys: int) -> list[Record]:
 
 
 def position(source_offset: int, destination_offset: int) -> MirrorPosition:
+    begun = OffsetMap.begun_at(0, 0)
     return MirrorPosition(
-        source_offset, destination_offset, ProducerIdentity(1, 0), (0, 0), None, None, "rules"
+        source_offset, destination_offset, ProducerIdentity(1, 0), (0, 0), None, None, "rules", begun
     )
 
 

@@ -132,7 +132,8 @@ def test_partition_begins_at_the_cut_unless_it_has_a_position_since(
 ) -> None:
     position = None
     if reached is not None:
-        position = MirrorPosition(*reached, ProducerIdentity(1, 0), origin, None, None, "rules")
+        begun = OffsetMap.begun_at(*origin)
+        position = MirrorPosition(*reached, ProducerIdentity(1, 0), origin, None, None, "rules", begun)
     assert begins_at_cut(CUT, position) is expected
 
 
@@ -174,7 +175,9 @@ def test_former_life_is_kept_up_to_the_cut() -> None:
 
 def test_former_life_ends_at_the_begin_of_the_way_back() -> None:
     """Its last position may lie before markers that it has not passed."""
-    kept = map_before(CUT, replace(FORMER, source_offset=5, milestones=None), BETWEEN, COMMITTED)
+    kept = map_before(
+        CUT, replace(FORMER, source_offset=5, milestones=OffsetMap.begun_at(0, 0)), BETWEEN, COMMITTED
+    )
     assert kept is not None
     assert kept.milestones[-2:] == (Milestone(6, 5), Milestone(9, 11, Stretch.BROKEN))
 
@@ -194,7 +197,7 @@ def test_former_life_of_another_isolation_level_has_no_gaps_that_can_be_counted(
         (replace(FORMER, destination_topic_id="old"), BETWEEN),
         (FORMER, replace(BETWEEN, source_topic_id="old")),
         (FORMER, replace(BETWEEN, destination_topic_id="old")),
-        (replace(FORMER, destination_offset=4, milestones=None), BETWEEN),
+        (replace(FORMER, destination_offset=4, milestones=OffsetMap.begun_at(0, 0)), BETWEEN),
         (replace(FORMER, source_offset=7), BETWEEN),
         (FORMER, replace(BETWEEN, milestones=BETWEEN.offsets.cut(4, 5))),
         (FORMER, replace(BETWEEN, milestones=OffsetMap.begun_at(5, 6, is_whole=False, is_repeated=True))),

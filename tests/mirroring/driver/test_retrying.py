@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from shoal.json_values import read_value
 from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.model.offset_map import OffsetMap
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import Assigned, TaskReport
@@ -20,7 +21,7 @@ from tests.world.clusters import TwoBrokers
 from tests.world.control import Watched
 
 INTERVAL_S = 300.0
-POSITION = MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, "rules")
+POSITION = MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, "rules", OffsetMap.begun_at(0, 0))
 
 
 class Mirror:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import uuid
 from dataclasses import replace
@@ -14,8 +13,6 @@ from hypothesis import strategies as st
 
 from shoal.client.committed_offsets import Committed
 from shoal.errors import ConfigError
-from shoal.mirroring.model import offset_map
-from shoal.mirroring.model import position as position_module
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.offset_map import Milestone, OffsetMap, Stretch
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
@@ -35,12 +32,11 @@ PAIR = MirrorPosition(
     "source-id",
     None,
     "rules",
+    OffsetMap((Milestone(2, 0),)),
     2,
     begin=4,
     plan=(Run(7, 13, 2), Run(12, 19, 4)),
 )
-#: As a version without runs left it.
-FORMER_PAIR = replace(PAIR, begin=7, plan=(), is_former=True)
 
 
 @given(
@@ -53,6 +49,7 @@ FORMER_PAIR = replace(PAIR, begin=7, plan=(), is_former=True)
         TOPIC_IDS,
         TOPIC_IDS,
         st.text(max_size=64),
+        st.just(OffsetMap((Milestone(0, 0),))),
         st.integers(-1, 2**31 - 1),
         st.none() | st.builds(FirstStart, OFFSETS, st.just((("orders.*", None), ("a", "b")))),
         begin=OFFSETS,
@@ -69,50 +66,25 @@ def test_committed_position_is_read_back(position: MirrorPosition) -> None:
 
 def test_metadata_has_the_documented_form() -> None:
     metadata = PAIR.to_committed().metadata
-    assert metadata.startswith("shoal3{")
-    assert json.loads(metadata.removeprefix("shoal3")) == {
+    assert metadata.startswith("shoal4{")
+    assert json.loads(metadata.removeprefix("shoal4")) == {
         "destination": 7,
         "producer": [5, 0, 0],
         "origin": [2, 0],
         "topics": ["source-id", None],
         "source_epoch": 2,
         "rules": "rules",
-        "map": [[10, 7, 1], [8, 7]],
+        "map": [1, 2, 0, 0, 8, 7, 0],
         "begin": 4,
         "plan": [0, 3, 0, 5, 1, 2],
     }
 
 
-#: As the former layouts were, and as the present one is.
-FORMER = (
-    b'shoal1{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
-    b'"topics":["source-id",null],"epoch":3,"source_epoch":2,"rules":"rules"}'
-)
-SECOND = (
-    b'shoal2{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
-    b'"topics":["source-id",null],"epoch":3,"source_epoch":2,"rules":"rules",'
-    b'"map":[[10,7],[3,2,1],[3,4],[8,7],[]]}'
-)
 PRESENT = (
-    b'shoal3{"destination":7,"producer":[5,0,0],"origin":[2,0],'
+    b'shoal4{"destination":7,"producer":[5,0,0],"origin":[2,0],'
     b'"topics":["source-id",null],"source_epoch":2,"rules":"rules",'
-    b'"map":[[10,7],[3,2,1],[3,4],[8,7],[]],"begin":4,"plan":[0,3,0,5,1,2]}'
+    b'"map":[0,2,0,0,5,3,0,0,2,1,3,2,0],"begin":4,"plan":[0,3,0,5,1,2]}'
 )
-
-
-def test_position_of_the_first_layout_is_read_as_broken() -> None:
-    position = MirrorPosition.from_committed(Committed(10, FORMER.decode()))
-
-    assert position == FORMER_PAIR.with_milestone()
-    assert position.offsets == OffsetMap((Milestone(2, 0), Milestone(10, 7, Stretch.BROKEN)))
-
-
-def test_position_of_the_second_layout_has_no_runs_behind_it() -> None:
-    position = MirrorPosition.from_committed(Committed(10, SECOND.decode()))
-
-    assert position is not None
-    assert position == replace(FORMER_PAIR, milestones=position.offsets)
-    assert position.offsets.milestones[0] == Milestone(2, 0)
 
 
 def test_position_of_the_present_layout_is_read_with_its_map() -> None:
@@ -139,36 +111,17 @@ def test_end_of_the_log_is_looked_up_behind_the_record_before_it(
     assert position.plan == PAIR.plan[2 - plan_left :]
 
 
-@pytest.mark.parametrize(
-    ("readable", "metadata"), [("shoal1", PRESENT), ("shoal3", PRESENT.replace(b"shoal3", b"shoal4"))]
-)
-def test_position_of_a_newer_layout_is_refused_with_a_sentence(
-    readable: str, metadata: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(position_module, "PREFIX", readable)
-    with pytest.raises(ConfigError) as refused:
-        MirrorPosition.from_committed(Committed(10, metadata.decode()))
-    assert f"({metadata[:60].decode()!r})" in str(refused.value)
-
-
-def test_position_with_a_stretch_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older shoal would call translations exact that are not."""
-    repeated = replace(PAIR, milestones=None).moved(Stretch.REPEATED, destination_offset=9).to_committed()
-    assert '"map":[[10,9,3],[0,2,1],[8,9]]' in repeated.metadata
-
-    class Former(enum.IntEnum):
-        KNOWN = 0
-        BROKEN = 1
-
-    monkeypatch.setattr(offset_map, "Stretch", Former)
-    with pytest.raises(ConfigError, match=r"position.*another"):
-        MirrorPosition.from_committed(repeated)
+def test_position_of_another_layout_is_refused_with_a_sentence() -> None:
+    for metadata in (PRESENT.replace(b"shoal4", each).decode() for each in (b"shoal3", b"shoal5")):
+        with pytest.raises(ConfigError) as refused:
+            MirrorPosition.from_committed(Committed(10, metadata))
+        assert f"({metadata[:60]!r})" in str(refused.value)
 
 
 def test_position_behind_its_last_milestone_continues_the_map() -> None:
     moved = replace(PAIR.with_milestone(), source_offset=20, destination_offset=16)
 
-    assert moved.offsets.milestones[1:] == (Milestone(10, 7, Stretch.BROKEN), Milestone(20, 16))
+    assert moved.offsets.milestones[1:] == (Milestone(10, 7), Milestone(20, 16))
     assert moved.moved(source_offset=25).offsets.milestones[-1] == Milestone(25, 16, Stretch.BROKEN)
 
 
@@ -200,9 +153,9 @@ def test_position_with_the_longest_map_has_room_in_the_metadata(
         str(uuid.UUID(int=2**128 - 1)),
         str(uuid.UUID(int=2**128 - 1)),
         "r" * 64,
+        offsets,
         2**31 - 1,
         FirstStart(largest, selections),
-        offsets,
     )
 
     committed = position.to_committed()
@@ -232,15 +185,6 @@ def test_position_keeps_the_map_of_a_former_life_as_long_as_its_own_begins_there
     assert read.all_offsets == OffsetMap((*before.milestones, Milestone(10, 9)))
     lost = replace(read, source_offset=6, destination_offset=5, milestones=own.cut(6, 5))
     assert lost.all_offsets == lost.offsets
-
-
-def test_position_without_source_epoch_is_read() -> None:
-    values = json.loads(FORMER.removeprefix(b"shoal1"))
-    del values["source_epoch"]
-    older = Committed(10, "shoal1" + json.dumps(values))
-    assert (
-        MirrorPosition.from_committed(older) == replace(FORMER_PAIR, source_leader_epoch=-1).with_milestone()
-    )
 
 
 @pytest.mark.parametrize("metadata", ["", "words", "{}", '{"destination": 1}', "SHOAL1{}"])
@@ -277,17 +221,16 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"source_epoch": -2},
         {"map": None},
         {"map": []},
-        {"map": [[]]},
-        {"map": [10, 7]},
-        {"map": [["10", 7]]},
-        {"map": [[10, 7.0]]},
-        {"map": [[10, True]]},
-        {"map": [[10, 7, 4]]},
-        {"map": [[10, 7, 0, 0]]},
-        {"map": [[10, 7], [11, 0]]},
-        {"map": [[10, 7], [-1, 0]]},
-        {"map": [[10, 7], None]},
-        {"map": [[2**63, 7]]},
+        {"map": [1]},
+        {"map": [1, 10, 7]},
+        {"map": [1, "10", 7, 0]},
+        {"map": [1, 10, 7.0, 0]},
+        {"map": [1, 10, True, 0]},
+        {"map": [1, 10, 7, 2]},
+        {"map": [1, 10, 7, 0, 0]},
+        {"map": [1, 10, 7, 0, 0, -1, 0]},
+        {"map": [1, -1, 0, 0]},
+        {"map": [1, 2**63, 7, 0]},
         {"begin": None},
         {"begin": -1},
         {"plan": None},
@@ -302,23 +245,21 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
 )
 def test_malformed_position_of_shoal_is_refused(change: dict[str, Any]) -> None:
     committed = PAIR.to_committed()
-    values = json.loads(committed.metadata.removeprefix("shoal3")) | change
+    values = json.loads(committed.metadata.removeprefix("shoal4")) | change
     with pytest.raises(ConfigError, match=r"another.*version"):
-        MirrorPosition.from_committed(replace(committed, metadata="shoal3" + json.dumps(values)))
+        MirrorPosition.from_committed(replace(committed, metadata="shoal4" + json.dumps(values)))
 
 
 @pytest.mark.parametrize(
     "metadata",
     [
-        "shoal3",
-        "shoal3{",
-        "shoal3[]",
+        "shoal4",
+        "shoal4{",
+        "shoal4[]",
         "shoal1{}",
-        "shoal2{}",
-        "shoal3{}",
         "shoal4{}",
-        "shoal30{}",
-        "shoal3" + "[" * 4000,
+        "shoal40{}",
+        "shoal4" + "[" * 4000,
     ],
 )
 def test_position_of_another_version_is_refused(metadata: str) -> None:
@@ -328,7 +269,7 @@ def test_position_of_another_version_is_refused(metadata: str) -> None:
 
 @given(st.text(max_size=300))
 def test_arbitrary_metadata_are_a_position_none_or_refused(metadata: str) -> None:
-    for prefix in ("", "shoal", "shoal3", 'shoal3{"destination":'):
+    for prefix in ("", "shoal", "shoal4", 'shoal4{"destination":'):
         try:
             assert MirrorPosition.from_committed(Committed(10, prefix + metadata)) is None
         except ConfigError:

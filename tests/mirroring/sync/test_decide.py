@@ -9,22 +9,19 @@ from shoal.client.group_offsets import CommittedValue
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Translation
-from shoal.mirroring.sync.copies import MirroredCopy
-from shoal.mirroring.sync.decide import Seen, Sides, decide
-from shoal.mirroring.sync.report import Action, Direction, GroupOffset, Mark
-from shoal.mirroring.sync.translations import CopyMap, MirroredLog
+from shoal.mirroring.sync.decide import Seen, decide
+from shoal.mirroring.sync.report import Action, GroupOffset, Mark
+from shoal.mirroring.sync.translations import MirroredCopy, MirroredLog
 from shoal.topic_partition import TopicPartition
 
-SIDES = Sides(Direction.FORWARD, "A", "the other cluster")
 EXACT, AHEAD, AT_LEAST = Exactness.EXACT, Exactness.AHEAD, Exactness.AT_LEAST
 PARTITION = TopicPartition("topic", 0)
 
 
-def copy_from(began: int, *, incident: bool = False) -> MirroredCopy:
+def copied(*, incident: bool = False) -> MirroredCopy:
     log = MirroredLog(None, IsolationLevel.READ_COMMITTED, lambda batch, first: [])  # type: ignore[arg-type]
-    offsets = OffsetMap((Milestone(began, 0), Milestone(1_000, 900)))
-    found = CopyMap(PARTITION, offsets, (None, None), log)
-    return MirroredCopy(PARTITION, PARTITION, found, incident)
+    offsets = OffsetMap((Milestone(0, 0), Milestone(1_000, 900)))
+    return MirroredCopy(PARTITION, PARTITION, offsets, (None, None), log, incident)
 
 
 def value(offset: int, metadata: str = "") -> CommittedValue:
@@ -49,11 +46,21 @@ def decided(
     is_active: bool = False,
     log_start: int = 0,
     incident: bool = False,
-    began: int = 0,
+    began: int | None = None,
 ) -> GroupOffset:
-    copy = copy_from(began, incident=incident)
-    seen = Seen("g", PARTITION, committed, present, copy, is_active, None, log_start)
-    return decide(seen, translation, SIDES)
+    seen = Seen(
+        "g",
+        PARTITION,
+        PARTITION,
+        committed,
+        present,
+        copied(incident=incident),
+        is_active=is_active,
+        log_start=log_start,
+        began=began,
+        ours=None if present is None else Mark.read(present, "A"),
+    )
+    return decide(seen, translation, "A", "the other cluster")
 
 
 UNSTABLE = CommittedValue(-1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -123,8 +130,8 @@ def test_decide_before_the_beginning_of_the_copy_marks_no_exact_place() -> None:
 
 
 def test_decide_with_an_error_in_place_of_the_translation_refuses_the_offset() -> None:
-    seen = Seen("g", PARTITION, AT_100, None, copy_from(0))
-    outcome = decide(seen, ConfigError("the leader does not answer"), SIDES)
+    seen = Seen("g", PARTITION, PARTITION, AT_100, None, copied())
+    outcome = decide(seen, ConfigError("the leader does not answer"), "A", "the other cluster")
     assert (outcome.action, outcome.detail) == (Action.REFUSED, "the leader does not answer")
     assert outcome.mark is None
 

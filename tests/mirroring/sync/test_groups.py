@@ -18,7 +18,7 @@ from shoal.mirroring.model import offset_map
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync import groups as rounds
-from shoal.mirroring.sync.decide import Seen, Sides, decide
+from shoal.mirroring.sync.decide import Seen, decide
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
 from tests.mirroring.sync.conftest import Groups, row_of
@@ -68,9 +68,11 @@ def count_decisions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the group of each decision from now on."""
     decided: list[str] = []
 
-    def counted(seen: Seen, translation: Translation | ShoalError | None, sides: Sides) -> GroupOffset:
+    def counted(
+        seen: Seen, translation: Translation | ShoalError | None, read_id: str | None, written: str
+    ) -> GroupOffset:
         decided.append(seen.group)
-        return decide(seen, translation, sides)
+        return decide(seen, translation, read_id, written)
 
     monkeypatch.setattr(rounds, "decide", counted)
     return decided

@@ -26,7 +26,7 @@ def test_mark_has_a_stable_text() -> None:
     ["", "mine", "translated-by-shoal/2 A 7 5 exact", "translated-by-shoal/1 A 7 5 exactly", 'shoal1{"a":1}'],
 )
 def test_mark_of_other_metadata_is_none(metadata: str) -> None:
-    assert Mark.read(value(5, metadata)) is None
+    assert Mark.read(value(5, metadata), "A") is None
 
 
 def test_mark_of_a_marked_offset_passes_on_the_consumers_metadata_alone() -> None:
@@ -42,7 +42,7 @@ def test_metadata_that_does_not_fit_is_left_out() -> None:
     assert len(fits.to_metadata()) == LARGEST_METADATA
     assert fits.was_committed_as(fits)
     longer = Mark.of("A", value(7, "x" * (most + 1)), Translation(5, Exactness.EXACT))
-    found = Mark.read(value(5, longer.to_metadata()))
+    found = Mark.read(value(5, longer.to_metadata()), "A")
     assert found is not None
     assert found.passed_on == ""
     assert longer.was_committed_as(found)

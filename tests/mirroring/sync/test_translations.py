@@ -11,9 +11,15 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
-from shoal.mirroring.model.counting import Question
-from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch, Translation
-from shoal.mirroring.sync.translations import CopyMap, MirroredLog, count
+from shoal.mirroring.model.offset_map import (
+    Exactness,
+    Milestone,
+    OffsetMap,
+    Question,
+    Stretch,
+    Translation,
+)
+from shoal.mirroring.sync.translations import Asked, MirroredCopy, MirroredLog, count
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
@@ -26,7 +32,7 @@ PARTITION = TopicPartition("topic", 0)
 EXACT, AT_LEAST = Exactness.EXACT, Exactness.AT_LEAST
 
 
-class Asked:
+class Log:
     """The translations by a map whose only milestones are its beginning and its end."""
 
     def __init__(self, source: Cluster, brokers: TwoBrokers, copied: Iterable[int], end: int) -> None:
@@ -38,9 +44,10 @@ class Asked:
     def answers(
         self, questions: Iterable[Question], most_counted: int | None = None
     ) -> dict[Question, Translation | ShoalError]:
-        copy, asked = CopyMap(PARTITION, self.offsets, (None, None), self.log), list(questions)
-        counted = count({copy: asked}, most_counted=most_counted)
-        return {each: counted.get((copy, each), copy.translate(each)) for each in asked}
+        copy = MirroredCopy(PARTITION, PARTITION, self.offsets, (None, None), self.log)
+        asked = [Asked(copy, each) for each in questions]
+        counted = count(asked, most_counted=most_counted)
+        return {each.question: counted.get(each, each.translation) for each in asked}
 
     def forwards(self, *offsets: int, most_counted: int | None = None) -> list[Translation | ShoalError]:
         found = self.answers((Question(each, is_source=True) for each in offsets), most_counted)
@@ -55,10 +62,10 @@ class Asked:
 
 
 @contextmanager
-def asked_of(brokers: TwoBrokers, copied: Iterable[int], end: int) -> Iterator[Asked]:
+def asked_of(brokers: TwoBrokers, copied: Iterable[int], end: int) -> Iterator[Log]:
     with Cluster(brokers.settings.source) as source:
         source.refresh(["topic"])
-        yield Asked(source, brokers, copied, end)
+        yield Log(source, brokers, copied, end)
 
 
 def mixed(history: History) -> list[int]:

@@ -14,6 +14,7 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
 from shoal.mirroring.control import WorkerControl
+from shoal.mirroring.model.offset_map import OffsetMap
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned
@@ -28,7 +29,9 @@ from tests.world.faults import answers
 from tests.world.waiting import wait_until
 
 #: A position from which the first record lies behind a gap: its map has to be committed.
-POSITION = MirrorPosition(0, 0, ProducerIdentity(5, 0), (0, 0), None, None, "rules", 0)
+POSITION = MirrorPosition(
+    0, 0, ProducerIdentity(5, 0), (0, 0), None, None, "rules", OffsetMap.begun_at(0, 0), 0
+)
 
 
 def copy_of(brokers: TwoBrokers, partition: int = 0) -> PartitionCopy:

@@ -18,22 +18,9 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
-from .offset_map import Exactness, Milestone, Translation
+from .offset_map import Exactness, Milestone, Question, Translation
 
-__all__ = ["Counting", "Piece", "Question"]
-
-
-class Question(NamedTuple):
-    """
-    An offset to translate.
-
-    Attributes:
-        is_source: Whether it is one of the map's source; otherwise it is one of the destination.
-
-    """
-
-    offset: int
-    is_source: bool
+__all__ = ["Counting", "Piece"]
 
 
 class Piece(NamedTuple):

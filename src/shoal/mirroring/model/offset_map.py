@@ -27,7 +27,6 @@ position
 adopted copy            from the beginning of the comparison, ``KNOWN`` if the copy has a record at each
                         offset, else ``BROKEN``
 first position          a new map; it is whole if the copy never held a record
-position of shoal1      its origin and its offsets, ``BROKEN``
 crop, rebuilt batches,  nothing: their records are counted as acknowledged
 joined batches
 next task or worker     nothing: it takes the map over
@@ -51,10 +50,13 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from ...json_values import typed
+
 __all__ = [
     "Exactness",
     "Milestone",
     "OffsetMap",
+    "Question",
     "Stretch",
     "Translation",
 ]
@@ -69,6 +71,19 @@ class Exactness(enum.Enum):
     AHEAD = "ahead"
     #: Nothing is missed; records may be read twice.
     AT_LEAST = "at least"
+
+
+class Question(NamedTuple):
+    """
+    An offset to translate.
+
+    Attributes:
+        is_source: Whether it is one of the map's source; otherwise it is one of the destination.
+
+    """
+
+    offset: int
+    is_source: bool
 
 
 class Translation(NamedTuple):
@@ -87,10 +102,6 @@ class Stretch(enum.IntEnum):
     BROKEN = 1
     #: As ``BROKEN``, and copies of records that the mirror copied again, or had copied before, may lie there.
     REPEATED = 3
-
-
-#: The value of a stretch that a version without maps had mirrored: it is read as ``BROKEN``.
-_UNPROVED = 2
 
 
 class Milestone(NamedTuple):
@@ -137,7 +148,7 @@ class OffsetMap:
 
     @classmethod
     def begun_at(
-        cls, source: int, destination: int, *, is_whole: bool, is_repeated: bool = False
+        cls, source: int, destination: int, *, is_whole: bool | None = None, is_repeated: bool = False
     ) -> OffsetMap:
         """
         Return the map of a mirror that begins there.
@@ -145,11 +156,12 @@ class OffsetMap:
         Args:
             source: The first source offset.
             destination: The destination offset of its record.
-            is_whole: See :class:`OffsetMap`.
+            is_whole: See :class:`OffsetMap`; None if only an empty copy's map is.
             is_repeated: Whether the mirror may have copied records before that it copies again.
 
         """
         stretch = Stretch.REPEATED if is_repeated and destination else Stretch.KNOWN
+        is_whole = destination == 0 if is_whole is None else is_whole
         return cls((Milestone(source, destination, stretch),), is_whole)
 
     # Growing
@@ -226,27 +238,19 @@ class OffsetMap:
 
     # Translating
 
-    def to_destination(self, offset: int) -> Translation:
-        """
-        Return the destination offset of the first mirrored record at or after a source offset.
-
-        Args:
-            offset: The source offset; one before the source's log start means the log start.
-
-        """
-        return self._bounded(self._to_destination(offset), is_source=True)
-
-    def _may_repeat(self, *, is_source: bool) -> bool:
-        """Whether records may be there twice; to a copy, those before the map do not matter."""
-        return _has_repeated(self.milestones[1:] if is_source else self.milestones)
-
-    def _bounded(self, found: Translation, *, is_source: bool) -> Translation:
-        """Return a translation, as a lower bound if it was called exact and is none."""
-        if found.exactness is Exactness.EXACT and self._may_repeat(is_source=is_source):
+    def translate(self, question: Question) -> Translation:
+        """Return the offset of the other side from which on a consumer misses no mirrored record."""
+        find = self._destination_of if question.is_source else self.source_of
+        found = find(question.offset)
+        if found.exactness is Exactness.EXACT and self._may_repeat(question):
             return found._replace(exactness=Exactness.AT_LEAST)
         return found
 
-    def _to_destination(self, offset: int) -> Translation:
+    def _may_repeat(self, question: Question) -> bool:
+        """Whether records may be there twice; to a copy, those before the map do not matter."""
+        return _has_repeated(self.milestones[1:] if question.is_source else self.milestones)
+
+    def _destination_of(self, offset: int) -> Translation:
         """Translate without regard to records that are at the destination twice."""
         after = bisect_right(self.milestones, offset, key=attrgetter("source"))
         if after == 0:
@@ -266,10 +270,6 @@ class OffsetMap:
         highest = min(begin.destination + offset - begin.source, end.destination)
         return Translation(lowest, Exactness.EXACT if lowest == highest else Exactness.AT_LEAST)
 
-    def to_source(self, offset: int) -> Translation:
-        """Return a source offset from which on all mirrored records lie at or after a destination offset."""
-        return self._bounded(self.source_of(offset), is_source=False)
-
     def source_of(self, offset: int) -> Translation:
         """Return the source offset of the first record that the mirror wrote from a destination offset on."""
         after = bisect_right(self.milestones, offset, key=attrgetter("destination"))
@@ -286,25 +286,20 @@ class OffsetMap:
         lowest = begin.source + offset - begin.destination
         return Translation(lowest, Exactness.EXACT if _is_dense(begin, end) else Exactness.AT_LEAST)
 
-    def around(self, offset: int, *, is_source: bool) -> tuple[Milestone, Milestone] | None:
+    def around(self, question: Question) -> tuple[Milestone, Milestone] | None:
         """
-        Return the milestones between which counting makes the translation of an offset exact.
+        Return the milestones between which counting makes a translation exact that is *at least*.
 
-        Args:
-            offset: An offset whose translation is *at least*.
-            is_source: Whether it is one of the source.
-
-        Returns:
-            None if nothing makes it exact: an incident lies near it, or it is older than the map.
-
+        None if it is another one, or if nothing makes it exact: an incident lies near it, or the offset is
+        older than the map.
         """
-        after = bisect_right(
-            self.milestones, offset, key=attrgetter("source" if is_source else "destination")
-        )
-        if not 0 < after < len(self.milestones) or self._may_repeat(is_source=is_source):
+        side = attrgetter("source" if question.is_source else "destination")
+        after = bisect_right(self.milestones, question.offset, key=side)
+        if not 0 < after < len(self.milestones) or self._may_repeat(question):
             return None
         begin, end = self.milestones[after - 1 : after + 1]
-        return (begin, end) if end.stretch is Stretch.KNOWN else None
+        is_open = self.translate(question).exactness is Exactness.AT_LEAST
+        return (begin, end) if is_open and end.stretch is Stretch.KNOWN else None
 
     def with_known(self, places: Iterable[Milestone]) -> OffsetMap:
         """Return the map with places that were counted in its stretches; it is not thinned."""
@@ -314,18 +309,13 @@ class OffsetMap:
 
     # Storing
 
-    def to_json_object(self) -> list[list[int]]:
-        """
-        Return the milestones for a commit's metadata: the last as it is, the others by their distance to it.
-
-        A map that is not whole ends with an empty list.
-        """
-        source, destination, stretch = self.milestones[-1]
-        stored = [[source, destination, stretch] if stretch else [source, destination]]
-        for each_source, each_destination, stretch in self.milestones[-2::-1]:
-            values = [source - each_source, destination - each_destination]
-            stored.append([*values, stretch] if stretch else values)
-        return stored if self.is_whole else [*stored, []]
+    def to_json_object(self) -> list[int]:
+        """Return whether it is whole, and both distances and the stretch of each milestone."""
+        numbers, last = [int(self.is_whole)], Milestone(0, 0)
+        for each in self.milestones:
+            numbers += each.source - last.source, each.destination - last.destination, each.stretch
+            last = each
+        return numbers
 
     @classmethod
     def from_json_object(cls, stored: Any) -> OffsetMap:
@@ -333,35 +323,21 @@ class OffsetMap:
         Read the result of :meth:`to_json_object`.
 
         Raises:
-            ValueError: The object is no such list, or the milestones do not ascend.
+            TypeError: The object is no list of whole numbers.
+            ValueError: The numbers are no milestones, or these do not ascend.
 
         """
-        match stored:
-            case [[int(source), int(destination), *_], *_]:
-                pass
-            case _:
-                raise ValueError(f"{stored!r} is no offset map")
-        is_whole = stored[-1] != []
+        is_whole, *numbers = (typed(int, each) for each in typed(list, stored))
         milestones: list[Milestone] = []
-        for number, each in enumerate(stored if is_whole else stored[:-1]):
-            before = _from_values(each)
-            if number:
-                before = Milestone(source - before.source, destination - before.destination, before.stretch)
-            milestones.insert(0, before)
-        for first, second in pairwise([Milestone(0, 0), *milestones, Milestone(_OFFSETS - 1, _OFFSETS - 1)]):
-            if first.source > second.source or first.destination > second.destination:
-                raise ValueError(f"milestones do not ascend: {first}, {second}")
-        return cls(tuple(milestones), is_whole)
-
-
-def _from_values(stored: Any) -> Milestone:
-    match stored:
-        case [int(source), int(destination)] if type(source) is type(destination) is int:
-            return Milestone(source, destination)
-        case [int(source), int(destination), int(stretch)] if type(source) is type(destination) is int:
-            known = Stretch.BROKEN if stretch == _UNPROVED else Stretch(stretch)
-            return Milestone(source, destination, known)
-    raise ValueError(f"{stored!r} is no milestone")
+        last = Milestone(0, 0)
+        for source, destination, stretch in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+            if min(source, destination) < 0:
+                raise ValueError(f"milestones do not ascend behind {last}")
+            last = Milestone(last.source + source, last.destination + destination, Stretch(stretch))
+            milestones.append(last)
+        if not milestones or max(last[:2]) >= _OFFSETS:
+            raise ValueError(f"{stored!r} is no offset map")
+        return cls(tuple(milestones), bool(is_whole))
 
 
 def _has_repeated(milestones: Iterable[Milestone]) -> bool:

@@ -5,12 +5,9 @@ The map leads to all that is copied, and to all that the mirror is about to writ
 looks up the end of the copy's log, and reads no record of either side (docs/architecture.md).
 
 The next source offset is the group's committed offset, as Kafka's tools show it. The commit's metadata has
-everything else: ``shoal3`` and a JSON object. Brokers accept at most 4,096 bytes
+everything else: ``shoal4`` and a JSON object. Brokers accept at most 4,096 bytes
 (``offset.metadata.max.bytes``). A position has about 400, its runs ahead up to 2,000 if the source has
-transactions or compaction, and its milestones the rest.
-
-Layouts: ``shoal1`` had no milestones, and ``shoal2`` no runs ahead. Positions of both are read, and resumed
-from if the copy's log ends there. A shoal of that time refuses a ``shoal3``.
+transactions or compaction, and its milestones the rest. A shoal reads no other layout than its own.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,9 +37,7 @@ __all__ = [
 
 #: The prefix of the JSON. The number is the version of its layout.
 _ANY_VERSION = "shoal"
-PREFIX = _ANY_VERSION + "3"
-#: Without runs ahead, and without milestones.
-_FORMER_PREFIXES = (_ANY_VERSION + "2", _ANY_VERSION + "1")
+PREFIX = _ANY_VERSION + "4"
 
 #: The whole form of all layouts, also of later ones.
 _FORM = re.compile(_ANY_VERSION + r"\d{1,4}(\{.*\})", re.DOTALL)
@@ -101,12 +96,11 @@ class MirrorPosition:
         source_leader_epoch: The leader epoch of the last batch before ``source_offset`` at the source
             (KIP-320); -1 if the batch has none.
         rules: The digest of :func:`~shoal.mirroring.model.copy_options.copy_rules`.
-        first_start: The mirror's first start; None in positions of older versions.
-        milestones: The offset map up to the last commit or incident; None if nothing is known but the origin.
+        first_start: The mirror's first start; None if no driver has given one.
+        milestones: The offset map up to the last commit or incident.
         begin: The destination offset of the copy's first record; all before it belongs to others. A new one
             begins behind each incident.
         plan: The runs that begin at ``destination_offset`` or behind it: what the mirror is about to write.
-        is_former: Whether a version without runs wrote it, so that nothing says what was written behind it.
         before_cut: The map of the mirror's former life, up to the cut at which this one begins
             (:mod:`...cutover.failback`); None if there is none, or if it holds no more.
 
@@ -119,12 +113,11 @@ class MirrorPosition:
     source_topic_id: str | None
     destination_topic_id: str | None
     rules: str
+    milestones: OffsetMap
     source_leader_epoch: int = -1
     first_start: FirstStart | None = None
-    milestones: OffsetMap | None = None
     begin: int = 0
     plan: tuple[Run, ...] = ()
-    is_former: bool = False
     before_cut: OffsetMap | None = None
 
     @property
@@ -180,7 +173,7 @@ class MirrorPosition:
             self,
             source_offset=source_offset,
             source_leader_epoch=leader_epoch,
-            milestones=self._passed(edges if source_offset > self.source_offset else ()),
+            milestones=self.milestones.passed(edges if source_offset > self.source_offset else ()),
         )
 
     def at(self, destination: int) -> MirrorPosition:
@@ -200,28 +193,18 @@ class MirrorPosition:
             source_leader_epoch=run.leader_epoch,
             destination_offset=destination,
             plan=self.plan[len(passed) :],
-            milestones=self._passed(edges_of(self.here, passed)),
+            milestones=self.milestones.passed(edges_of(self.here, passed)),
         )
-
-    def _passed(self, edges: Sequence[tuple[int, int]]) -> OffsetMap | None:
-        return self._milestones.passed(edges) if edges else self.milestones
 
     @property
     def offsets(self) -> OffsetMap:
         """The offset map up to this position."""
-        return self._milestones.reached(self.source_offset, self.destination_offset)
+        return self.milestones.reached(self.source_offset, self.destination_offset)
 
     @property
     def all_offsets(self) -> OffsetMap:
         """The offset map with that of the former life in front. No mirror resumes by it: groups alone do."""
         return self.offsets.behind(self.before_cut)
-
-    @property
-    def _milestones(self) -> OffsetMap:
-        if self.milestones is not None:
-            return self.milestones
-        begun = OffsetMap.begun_at(*self.origin, is_whole=self.origin[1] == 0)
-        return begun.reached(self.source_offset, self.destination_offset, Stretch.BROKEN)
 
     def with_milestone(self) -> MirrorPosition:
         """Return the position as the newest milestone of its offset map."""
@@ -289,15 +272,9 @@ class MirrorPosition:
         if not committed.metadata.startswith(_ANY_VERSION):
             return None
         try:
-            if committed.metadata.startswith((PREFIX, *_FORMER_PREFIXES)):
+            if committed.metadata.startswith(PREFIX):
                 values = json.loads(committed.metadata[len(PREFIX) :])
-                offsets = OffsetMap.from_json_object(values["map"]) if "map" in values else None
-                position = cls._from_values(committed.offset, values, offsets).with_milestone()
-                if committed.metadata.startswith(PREFIX):
-                    plan = read_runs(position.here, values["plan"])
-                    return replace(position, begin=_offset(values["begin"]), plan=plan)
-                # Another program may have written the last batch: the copy was adopted.
-                return replace(position, begin=position.destination_offset, is_former=True)
+                return cls._from_values(committed.offset, values)
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise ConfigError(
@@ -306,27 +283,30 @@ class MirrorPosition:
         )
 
     @classmethod
-    def _from_values(
-        cls, source_offset: int, values: dict[str, Any], offsets: OffsetMap | None
-    ) -> MirrorPosition:
-        source_topic_id, destination_topic_id = values["topics"]
-        origin_source, origin_destination = values["origin"]
+    def _from_values(cls, source_offset: int, values: dict[str, Any]) -> MirrorPosition:
         producer_id, producer_epoch, base = values["producer"]
-        return cls(
+        origin_source, origin_destination = values["origin"]
+        source_topic_id, destination_topic_id = (
+            None if each is None else typed(str, each) for each in values["topics"]
+        )
+        before_cut, first = values.get("before_cut"), values.get("first")
+        position = cls(
             source_offset,
             _offset(values["destination"]),
             ProducerIdentity(
                 _offset(producer_id), _number(producer_epoch, 0, 15), _number(base, -(2**63), 63)
             ),
             (_offset(origin_source), _offset(origin_destination)),
-            None if source_topic_id is None else typed(str, source_topic_id),
-            None if destination_topic_id is None else typed(str, destination_topic_id),
+            source_topic_id,
+            destination_topic_id,
             typed(str, values["rules"]),
-            _number(values.get("source_epoch", -1), -1, 31),
-            FirstStart.from_json_object(values["first"]) if "first" in values else None,
-            offsets,
-            before_cut=OffsetMap.from_json_object(values["before_cut"]) if "before_cut" in values else None,
-        )
+            OffsetMap.from_json_object(values["map"]),
+            _number(values["source_epoch"], -1, 31),
+            None if first is None else FirstStart.from_json_object(first),
+            _offset(values["begin"]),
+            before_cut=None if before_cut is None else OffsetMap.from_json_object(before_cut),
+        ).with_milestone()
+        return replace(position, plan=read_runs(position.here, values["plan"]))
 
 
 def is_position(metadata: str) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ...client.cluster import Cluster
 from ...client.committed_offsets import Committed, kept_names
@@ -20,44 +19,14 @@ from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsRe
 from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings, isolation_level_of
-from ..model.counting import Question
-from ..model.offset_map import Milestone, OffsetMap, Stretch
+from ..model.offset_map import Milestone, OffsetMap, Question, Stretch
 from ..model.options import default_group
 from ..model.position import MirrorPosition, is_another_topic
 from ..positions import GroupPositions
 from ..prepare.copies import present_problem
-from .report import Direction
-from .translations import CopyMap, MirroredLog
+from .translations import Asked, MirroredCopy, MirroredLog
 
-__all__ = ["Copies", "MirroredCopy"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MirroredCopy:
-    """
-    A mirrored partition.
-
-    Attributes:
-        map: Its map, with that of its mirror's former life.
-        had_incident: Whether something happened to the copy that may have moved offsets.
-        cut: Where the mirror's present life begins: a cut, if it went back. None if it copied nothing before.
-
-    """
-
-    source: TopicPartition
-    destination: TopicPartition
-    map: CopyMap
-    had_incident: bool
-    cut: Milestone | None = None
-
-    def counterpart(self, direction: Direction) -> TopicPartition:
-        """Return the partition at the cluster to which offsets go."""
-        return self.destination if direction is Direction.FORWARD else self.source
-
-    def begins_behind(self, offset: int) -> int | None:
-        """Return the source offset at which the mirror began, if it copied nothing before; else None."""
-        began = self.map.offsets.milestones[0].source
-        return began if self.map.offsets.is_whole and offset < began else None
+__all__ = ["Copies"]
 
 
 class Copies:
@@ -83,11 +52,10 @@ class Copies:
         self._logs: dict[tuple[Cluster, IsolationLevel], MirroredLog] = {}
         self._reader = GroupOffsetsReader(source.keeper)
         self._topics: Mapping[str, str] = {}
-        self._sources: Mapping[str, str] = {}
         self._positions = FetchedGroup({})
         self._decoded: dict[TopicPartition, tuple[CommittedValue, MirroredCopy | str]] = {}
         self._first_positions: Mapping[TopicPartition, MirrorPosition] | None = None
-        self._first_maps: dict[TopicPartition, CopyMap | None] = {}
+        self._first_maps: dict[TopicPartition, MirroredCopy | None] = {}
 
     def read(self, topics: Mapping[str, str]) -> None:
         """
@@ -110,23 +78,11 @@ class Copies:
             raise answer
         if topics != self._topics:
             self._topics = dict(topics)
-            self._sources = {destination: source for source, destination in topics.items()}
             self._decoded.clear()
         kept = kept_names(self._source, topics)
         self._positions = FetchedGroup(
             {source: found for source, name in kept.items() if (found := answer.topics.get(name)) is not None}
         )
-
-    def source_of(self, partition: TopicPartition, direction: Direction) -> TopicPartition | None:
-        """Return the source partition of one whose groups are read; None if the mirror does not copy it."""
-        if direction is Direction.FORWARD:
-            return partition if partition.topic in self._topics else None
-        source = self._sources.get(partition.topic)
-        return None if source is None else TopicPartition(source, partition.partition)
-
-    def counterpart_of(self, topic: str, direction: Direction) -> str | None:
-        """Return the name at the other cluster; None if the mirror does not copy the topic."""
-        return (self._topics if direction is Direction.FORWARD else self._sources).get(topic)
 
     def copy_of(self, partition: TopicPartition) -> MirroredCopy | str:
         """Return the copy of a source partition, or a phrase: why its offsets have no translation."""
@@ -140,40 +96,39 @@ class Copies:
         copy = decoded[1]
         return copy if isinstance(copy, str) else self._of_present_topics(copy)
 
-    def kept_by(self, topic: str, direction: Direction) -> Mapping[int, object]:
+    def kept_by(self, topic: str) -> Mapping[int, object]:
         """
-        Return what keeps exact translations of a topic's offsets as they are, by partition.
+        Return what keeps exact translations of a source topic's offsets as they are, by partition.
 
         Records move no offset of a copy. Another topic of one of both names does, and an incident may.
         """
-        source = topic if direction is Direction.FORWARD else self._sources.get(topic, "")
         found: dict[int, object] = {}
-        for number in self._positions.topics.get(source, ()):
-            copy = self.copy_of(TopicPartition(source, number))
+        for number in self._positions.topics.get(topic, ()):
+            copy = self.copy_of(TopicPartition(topic, number))
             if isinstance(copy, MirroredCopy) and not copy.had_incident:
-                found[number] = copy.map.topic_ids
+                found[number] = copy.topic_ids
             else:
                 found[number] = copy
         return found
 
-    def question(self, copy: MirroredCopy, offset: int, direction: Direction) -> tuple[CopyMap, Question]:
+    def asked(self, copy: MirroredCopy, question: Question) -> Asked:
         """
-        Return the map that translates an offset, and the question to it.
+        Return a question to the map that answers it best.
 
         Raises:
             ShoalError: The destination does not respond.
 
         """
-        is_source = direction is Direction.FORWARD
-        asked = copy.map, Question(offset, is_source)
-        if copy.cut is None or offset >= (copy.cut.source if is_source else copy.cut.destination):
-            return asked
+        own, cut = Asked(copy, question), copy.cut
+        if cut is None or question.offset >= (cut.source if question.is_source else cut.destination):
+            return own
         if copy.source not in self._first_maps:
-            self._first_maps[copy.source] = self._first_map(copy, copy.cut)
+            self._first_maps[copy.source] = self._first_map(copy, cut)
         if (first := self._first_maps[copy.source]) is None:
-            return asked
+            return own
         # The lives of both mirrors alternate: each knows what it copied itself.
-        return max(asked, (first, Question(offset, not is_source)), key=lambda each: each[0].knows(each[1]))
+        reverse = question._replace(is_source=not question.is_source)
+        return max(own, Asked(first, reverse), key=lambda each: each.knowledge)
 
     def _decode(self, partition: TopicPartition, committed: CommittedValue) -> MirroredCopy | str:
         try:
@@ -187,22 +142,22 @@ class Copies:
         destination = TopicPartition(self._topics[partition.topic], partition.partition)
         # Counted as they were copied, whatever the isolation level of this program is.
         level = isolation_level_of(position.rules) or self._settings.source.isolation_level
-        found = CopyMap(partition, position.all_offsets, ids, self._log(self._source, level))
-        cut = None if offsets.is_whole else offsets.milestones[0]
-        return MirroredCopy(partition, destination, found, _had_incident(offsets), cut)
+        log, cut = self._log(self._source, level), None if offsets.is_whole else offsets.milestones[0]
+        all_offsets, had_incident = position.all_offsets, _had_incident(offsets)
+        return MirroredCopy(partition, destination, all_offsets, ids, log, had_incident, cut)
 
     def _of_present_topics(self, copy: MirroredCopy) -> MirroredCopy | str:
         """Return the copy if its position is one of the present topics."""
-        source_id, copy_id = copy.map.topic_ids
+        source_id, copy_id = copy.topic_ids
         problem = present_problem(self._source, copy.source, source_id)
         return problem or present_problem(self._destination, copy.destination, copy_id) or copy
 
     # The mirror that led to a cut
 
-    def _first_map(self, copy: MirroredCopy, cut: Milestone) -> CopyMap | None:
+    def _first_map(self, copy: MirroredCopy, cut: Milestone) -> MirroredCopy | None:
         """Return the map of the mirror that led to the cut of a copy; None if it is not there any more."""
         position = self._read_first().get(copy.destination)
-        ids = copy.map.topic_ids[::-1]
+        ids = copy.topic_ids[::-1]
         if position is None or position.destination_offset != cut.source:
             return None
         then = position.source_topic_id, position.destination_topic_id
@@ -211,7 +166,8 @@ class Copies:
         level = isolation_level_of(position.rules)
         if level is None:
             return None
-        return CopyMap(copy.destination, position.all_offsets, then, self._log(self._destination, level))
+        log = self._log(self._destination, level)
+        return MirroredCopy(copy.destination, copy.source, position.all_offsets, then, log)
 
     def _read_first(self) -> Mapping[TopicPartition, MirrorPosition]:
         """Return the positions of the groups that the first mirror may have had, read once in a round."""

@@ -24,27 +24,12 @@ from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness, Translation
 from .commit import UNSTABLE_THERE
-from .copies import MirroredCopy
-from .report import Action, Direction, GroupOffset, Mark
+from .report import Action, GroupOffset, Mark
+from .translations import Asked, MirroredCopy
 
-__all__ = ["Seen", "Sides", "decide"]
+__all__ = ["Seen", "decide"]
 
 _UNSTABLE = "an open transaction commits another offset. Repeat the command when it has ended"
-
-
-class Sides(NamedTuple):
-    """
-    The cluster that is read, and the one that is written to.
-
-    Attributes:
-        read_id: The id of the cluster that is read; None if it has none.
-        written: The name of the other one.
-
-    """
-
-    direction: Direction
-    read_id: str | None
-    written: str
 
 
 class Seen(NamedTuple):
@@ -53,117 +38,119 @@ class Seen(NamedTuple):
 
     Attributes:
         partition: The partition at the cluster that is read.
+        counterpart: The partition at the other cluster, if the mirror copies the topic.
         committed: The group's offset there, or an error instead of it.
         there: The same of the other cluster; None if it has none.
         copy: The copy; or a phrase: why it has no translation. None if the mirror does not copy the topic.
+        asked: The question about its translation; None if its treatment needs none.
         is_active: Whether the group has members at the other cluster.
         lag: How far the offset is behind the end; None if that was not asked for.
         log_start: The first offset at the other cluster. A consumer that begins before it would be reset by
             its own policy, perhaps to the end.
+        began: The source offset at which the mirror began, if the offset lies before it.
         returned: The mark of an offset that shoal brought from the other cluster; else None.
+        ours: The mark of the other cluster's offset if shoal translated it from this one; else None.
 
     """
 
     group: str
     partition: TopicPartition
+    counterpart: TopicPartition
     committed: CommittedValue
     there: CommittedValue | None
     copy: MirroredCopy | str | None
+    asked: Asked | None = None
     is_active: bool = False
     lag: int | None = None
     log_start: int = 0
+    began: int | None = None
     returned: Mark | None = None
+    ours: Mark | None = None
 
     @property
-    def is_translated(self) -> bool:
-        """Whether the treatment of the offset needs its translation."""
-        is_copied = isinstance(self.copy, MirroredCopy)
-        return is_copied and not self.committed.error_code and self.returned is None
+    def is_open(self) -> bool:
+        """Whether the map has a lower bound alone, and no earlier round had an exact translation."""
+        found = self.asked and self.asked.translation
+        return found is not None and self.kept(found).exactness is Exactness.AT_LEAST
 
-    def ours(self, sides: Sides) -> Mark | None:
-        """Return the mark of the other cluster's offset if shoal translated it from this one; else None."""
-        mark = None if self.there is None else Mark.read(self.there)
-        return mark if mark is not None and mark.is_from(sides.read_id) else None
-
-    def kept(self, translation: Translation, sides: Sides) -> Translation | None:
+    def kept(self, translation: Translation) -> Translation:
         """
-        Return the exact translation of an earlier round if this one only has a lower bound; else None.
+        Return a translation, or the exact one of an earlier round instead of a lower bound.
 
         Records are deleted and milestones are thinned while a group is idle. Without an incident no offset
         has changed its translation.
         """
-        if translation.exactness is not Exactness.AT_LEAST:
-            return None
-        if isinstance(self.copy, MirroredCopy) and self.copy.had_incident:
-            return None
-        ours = self.ours(sides)
-        if ours is None or ours.offset != self.committed.offset or ours.exactness is not Exactness.EXACT:
-            return None
-        is_kept = ours.translation >= translation.offset
-        return Translation(ours.translation, Exactness.EXACT) if is_kept else None
+        ours = self.ours
+        if (
+            translation.exactness is Exactness.AT_LEAST
+            and not (isinstance(self.copy, MirroredCopy) and self.copy.had_incident)
+            and ours is not None
+            and (ours.offset, ours.exactness) == (self.committed.offset, Exactness.EXACT)
+            and ours.translation >= translation.offset
+        ):
+            return Translation(ours.translation, Exactness.EXACT)
+        return translation
 
 
-def decide(seen: Seen, translation: Translation | ShoalError | None, sides: Sides) -> GroupOffset:
+def decide(
+    seen: Seen, translation: Translation | ShoalError | None, read_id: str | None, written: str
+) -> GroupOffset:
     """
     Decide about an offset.
 
     Args:
         translation: Its translation, or an error instead of it; None if it needs none.
-        sides: Both clusters.
+        read_id: The id of the cluster that is read; None if it has none.
+        written: The name of the other one.
 
     """
-    committed, there, copy = seen.committed, seen.there, seen.copy
-    if copy is None:
+    if seen.copy is None:
         return _untranslated(seen, Action.NOT_MIRRORED)
-    if committed.error_code:
-        detail = _UNSTABLE if _is_unstable(committed) else _unreadable(committed)
-        return _untranslated(seen, Action.REFUSED, detail)
-    if seen.returned is not None and there is not None:
+    if seen.committed.error_code:
+        return _untranslated(seen, Action.REFUSED, _unreadable(seen.committed, _UNSTABLE))
+    if seen.returned is not None and seen.there is not None:
         return _untranslated(seen, Action.RETURNED)
-    if isinstance(copy, str):
-        return _untranslated(seen, Action.NO_POSITION, copy)
+    if isinstance(seen.copy, str):
+        return _untranslated(seen, Action.NO_POSITION, seen.copy)
     if isinstance(translation, ShoalError):
         return _untranslated(seen, Action.REFUSED, str(translation))
     if seen.returned is not None:
         # The other cluster has lost the offset that this one was translated from: it gets that again.
         translation = Translation(seen.returned.offset, Exactness.EXACT)
     assert translation is not None
-    return _translated(seen, copy, translation, sides)
+    return _translated(seen, seen.kept(translation), read_id, written)
 
 
-def _translated(seen: Seen, copy: MirroredCopy, translation: Translation, sides: Sides) -> GroupOffset:
-    there, ours = seen.there, seen.ours(sides)
-    translation = seen.kept(translation, sides) or translation
-    began = copy.begins_behind(seen.committed.offset) if sides.direction is Direction.FORWARD else None
-    detail = "" if began is None else f"the copy begins at source offset {began}"
-    begins_late = began is not None
+def _translated(seen: Seen, translation: Translation, read_id: str | None, written: str) -> GroupOffset:
+    there = seen.there
+    detail = "" if seen.began is None else f"the copy begins at source offset {seen.began}"
     if translation.offset < seen.log_start:
         translation = translation._replace(offset=seen.log_start)
-        begins_late, detail = True, f"{sides.written} has deleted earlier records"
+        detail = f"{written} has deleted earlier records"
+    begins_late = bool(detail)
     # A mark that says exact is one of the offset's own place.
     marked = translation._replace(exactness=Exactness.AT_LEAST) if begins_late else translation
-    mark = Mark.of(sides.read_id, seen.committed, marked)
-    action = _action(seen, translation, mark, ours)
+    mark = Mark.of(read_id, seen.committed, marked)
+    action = _action(seen, translation, mark)
     if there is not None and action is Action.REFUSED:
-        detail = UNSTABLE_THERE if _is_unstable(there) else _unreadable(there)
-    present = None if there is None or there.error_code else there.offset
+        detail = _unreadable(there, UNSTABLE_THERE)
     return GroupOffset(
         seen.group,
         seen.partition,
         seen.committed.offset,
         action,
         detail,
-        copy.counterpart(sides.direction),
+        seen.counterpart,
         *translation,
-        present,
+        None if there is None or there.error_code else there.offset,
         seen.lag,
         begins_late=begins_late,
         mark=mark if action is Action.WRITE else None,
     )
 
 
-def _action(seen: Seen, translation: Translation, mark: Mark, ours: Mark | None) -> Action:
-    there = seen.there
+def _action(seen: Seen, translation: Translation, mark: Mark) -> Action:
+    there, ours = seen.there, seen.ours
     is_there = there is not None and there.offset == translation.offset
     if is_there and (ours is None or mark.was_committed_as(ours)):
         return Action.UNCHANGED
@@ -180,9 +167,8 @@ def _untranslated(seen: Seen, action: Action, detail: str = "") -> GroupOffset:
     return GroupOffset(seen.group, seen.partition, seen.committed.offset, action, detail, lag=seen.lag)
 
 
-def _is_unstable(value: CommittedValue) -> bool:
-    return value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-
-
-def _unreadable(value: CommittedValue) -> str:
+def _unreadable(value: CommittedValue, unstable: str) -> str:
+    """Return why an offset cannot be read; ``unstable`` if an open transaction would change it."""
+    if value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+        return unstable
     return f"a broker refuses to show the offset: {named_code(value.error_code)}"

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster
@@ -29,18 +28,17 @@ from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsRe
 from ...client.groups import ListedGroup, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ShoalError
+from ...errors import BrokerError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
-from ..model.counting import Question
 from ..model.follow_options import GroupSelection
-from ..model.offset_map import Exactness, Translation
+from ..model.offset_map import Exactness, Question
 from .commit import commit_translations
-from .copies import Copies, MirroredCopy
-from .decide import Seen, Sides, decide
+from .copies import Copies
+from .decide import Seen, decide
 from .report import Action, Direction, GroupOffset, GroupReport, GroupsReport, Mark, OffsetProof
 from .selected import Answer, SelectedGroups, report_of, warnings_of
-from .translations import CopyMap, Counted, count
+from .translations import Asked, MirroredCopy, count
 
 __all__ = ["GroupSync", "OnGroups", "Prove"]
 
@@ -52,10 +50,13 @@ Prove: TypeAlias = Callable[[GroupOffset], OffsetProof | None]
 
 _PROVED_WRONG = "not committed: --prove found another record there. Compare the copy by shoal verify"
 
-_OVERTAKEN = "another committer has changed the group's offsets meanwhile. The next round decides again"
+_OVERTAKEN = (
+    "the group's offsets differ at a second look: another committer may be at work. The next round decides "
+    "again"
+)
 
 #: The groups whose offsets at the other cluster are read again together, before their commits.
-_READ_AGAIN = 16
+READ_AGAIN = 16
 
 
 #: Offsets by topic and partition.
@@ -79,6 +80,11 @@ class _Group(NamedTuple):
     there: ListedGroup | None
     present: Answer | None = None
 
+    @property
+    def topics(self) -> Mapping[str, Mapping[int, CommittedValue]]:
+        """Its offsets at the cluster that is read, none if they cannot be read."""
+        return self.offsets.topics if isinstance(self.offsets, FetchedGroup) else {}
+
 
 #: The actions that leave an offset as it is until something changes.
 _AT_REST = frozenset(Action) - {Action.WRITE, Action.WRITTEN, Action.UNCONFIRMED, Action.REFUSED}
@@ -97,7 +103,6 @@ class GroupSync:
         direction: Direction = Direction.FORWARD,
         with_lag: bool = False,
         with_states: bool = False,
-        read_again: int = _READ_AGAIN,
     ) -> None:
         """
         Prepare; nothing is sent yet.
@@ -108,7 +113,6 @@ class GroupSync:
             direction: Whether groups follow the records, or go back.
             with_lag: Whether to ask for the ends of the partitions that are read.
             with_states: Whether to see also the members of groups of brokers before Kafka 2.6.
-            read_again: The number of groups that are committed after one more look at the other cluster.
 
         """
         clusters = (source, destination)
@@ -116,18 +120,17 @@ class GroupSync:
         self._copies = Copies(source, destination, settings)
         self._groups = SelectedGroups(self._read, selection, settings.group, with_states=with_states)
         self._direction = direction
+        #: The other cluster's name of each topic that is read, and the source's; of those that are mirrored.
+        self._counterparts: Mapping[str, str] = {}
+        self._sources: Mapping[str, str] = {}
         self._with_lag = with_lag
         self._with_states = with_states
-        self._read_again = read_again
         self._present = GroupOffsetsReader(self._written)
         self._log_starts: _Bounds = {}
         self._ends: _Bounds = {}
         #: The groups that need nothing, as the last round saw them, and what their reports hang on besides.
         self._settled: Mapping[str, tuple[_Group, GroupReport]] = {}
         self._hung_on: Mapping[str, object] = {}
-        #: The answers that this round has counted, and the questions that maps leave open, by group.
-        self._counted: Counted = {}
-        self._left_open: dict[str, list[tuple[CopyMap, Question]]] = defaultdict(list)
 
     def round(
         self,
@@ -156,9 +159,12 @@ class GroupSync:
 
         """
         started = time.monotonic()
-        read = self._groups.read(
-            topics if self._direction is Direction.FORWARD else topics.values(), stable=stable
-        )
+        sources = {name: name for name in topics}
+        if self._direction is Direction.REVERSE:
+            sources = {copy: name for name, copy in topics.items()}
+        self._sources = sources
+        self._counterparts = topics if self._direction is Direction.FORWARD else sources
+        read = self._groups.read(sources, stable=stable)
         self._copies.read(topics)
         self._ask_logs(read.offsets.values())
         other = list_groups(self._written, with_states=self._with_states)
@@ -196,14 +202,16 @@ class GroupSync:
         on_progress: OnGroups,
     ) -> Iterator[tuple[str, GroupReport]]:
         """Commit the translations of groups, and yield their names and reports."""
-        for start in range(0, len(groups), self._read_again):
+        for start in range(0, len(groups), READ_AGAIN):
             # Consumers may have committed there meanwhile.
-            some = groups[start : start + self._read_again]
+            some = groups[start : start + READ_AGAIN]
             again = self._with_present(some, GroupOffsetsReader(self._written))
             for number, (before, group) in enumerate(zip(some, again, strict=True), start):
                 on_progress("committing", number, len(groups))
-                name = group.here.name
-                report = decided[name] if group == before else _left_to_next_round(self._decide(group))
+                name, report = group.here.name, decided[group.here.name]
+                if group != before:
+                    yield name, _left_to_next_round(report)
+                    continue
                 rows = commit_translations(self._written, name, report.offsets)
                 yield name, replace(report, offsets=tuple(rows))
 
@@ -219,8 +227,8 @@ class GroupSync:
         wanted = {
             each.here.name: {
                 there: values.keys()
-                for topic, values in each.offsets.topics.items()
-                if (there := self._copies.counterpart_of(topic, self._direction)) is not None
+                for topic, values in each.topics.items()
+                if (there := self._counterparts.get(topic)) is not None
             }
             for each in groups
             if isinstance(each.offsets, FetchedGroup)
@@ -237,8 +245,8 @@ class GroupSync:
     def _ask_logs(self, answers: Iterable[Answer]) -> None:
         """Ask for the first offsets at the other cluster, and for the ends of this one."""
         topics = {topic for answer in answers if isinstance(answer, FetchedGroup) for topic in answer.topics}
-        copies = {self._copies.counterpart_of(topic, self._direction) for topic in topics}
-        self._log_starts = _bounds(self._written, filter(None, copies), EARLIEST)
+        copies = {self._counterparts[each] for each in topics & self._counterparts.keys()}
+        self._log_starts = _bounds(self._written, copies, EARLIEST)
         if self._with_lag:
             self._ends = _bounds(self._read, topics, LATEST)
 
@@ -246,96 +254,69 @@ class GroupSync:
 
     def _still_settled(self, groups: Sequence[_Group]) -> dict[str, GroupReport]:
         """Return the reports of the last round of those groups that still need nothing."""
-        before = self._hung_on
-        topics = {topic for group in groups for topic in _topics_of(group)}
+        before, topics = self._hung_on, {topic for each in groups for topic in each.topics}
         self._hung_on = {topic: self._hangs_on(topic) for topic in topics}
-        same = {topic for topic, found in self._hung_on.items() if before.get(topic) == found}
+        changed = {topic for topic, found in self._hung_on.items() if before.get(topic) != found}
         return {
-            group.here.name: known[1]
-            for group in groups
-            if (known := self._settled.get(group.here.name)) is not None
-            and known[0] == group
-            and same.issuperset(_topics_of(group))
+            each.here.name: self._settled[each.here.name][1]
+            for each in groups
+            if each.here.name in self._settled
+            and self._settled[each.here.name][0] == each
+            and changed.isdisjoint(each.topics)
         }
 
     def _hangs_on(self, topic: str) -> object:
         """Return what decisions about offsets of a topic hang on besides the committed offsets."""
-        name = self._copies.counterpart_of(topic, self._direction)
-        return name, self._log_starts.get(name or ""), self._copies.kept_by(topic, self._direction)
+        name = self._counterparts.get(topic, "")
+        return name, self._log_starts.get(name), self._copies.kept_by(self._sources.get(topic, ""))
 
     def _decided(self, groups: Iterable[_Group], most_counted: int | None) -> dict[str, GroupReport]:
-        """Return the decisions about groups: by arithmetic, then once more by what has to be counted."""
-        self._counted.clear()
-        self._left_open.clear()
-        by_name = {each.here.name: each for each in groups}
-        reports = {name: self._decide(each) for name, each in by_name.items()}
-        asked: dict[CopyMap, set[Question]] = defaultdict(set)
-        left_open = dict(self._left_open)
-        for copy, question in chain.from_iterable(left_open.values()):
-            asked[copy].add(question)
-        self._counted = count(asked, most_counted=most_counted)
-        reports |= {name: self._decide(by_name[name]) for name in left_open}
-        return reports
-
-    def _decide(self, group: _Group) -> GroupReport:
-        written = str(self._written)
-        report = report_of(group.here, group.offsets, written, group.there, group.present)
-        if report.problem:
-            return report
-        read_id = self._read.metadata.cluster_id
-        sides = Sides(self._direction, read_id, written)
-        rows = [decide(each, self._translation(each, sides), sides) for each in self._seen(group)]
-        return replace(report, offsets=tuple(rows))
-
-    def _translation(self, seen: Seen, sides: Sides) -> Translation | ShoalError | None:
-        """Return the translation of an offset, or an error instead of it; None if it needs none."""
-        if not seen.is_translated:
-            return None
-        assert isinstance(seen.copy, MirroredCopy)
-        try:
-            copy, question = self._copies.question(seen.copy, seen.committed.offset, self._direction)
-        except ShoalError as error:
-            return error
-        if (counted := self._counted.get((copy, question))) is not None:
-            return counted
-        found = copy.translate(question)
-        if found.exactness is Exactness.AT_LEAST and seen.kept(found, sides) is None:
-            self._left_open[seen.group].append((copy, question))
-        return found
+        """Return the decisions about groups: by arithmetic, and by what has to be counted."""
+        read_id, written = self._read.metadata.cluster_id, str(self._written)
+        reports: dict[str, GroupReport] = {}
+        seen: list[Seen] = []
+        for each in groups:
+            report = report_of(each.here, each.offsets, written, each.there, each.present)
+            reports[each.here.name] = report
+            seen += () if report.problem else self._seen(each)
+        left_open = [each.asked for each in seen if each.asked is not None and each.is_open]
+        counted = count(left_open, most_counted=most_counted)
+        rows: dict[str, list[GroupOffset]] = defaultdict(list)
+        for row in seen:
+            translation = row.asked and counted.get(row.asked, row.asked.translation)
+            rows[row.group].append(decide(row, translation, read_id, written))
+        return {name: replace(report, offsets=tuple(rows[name])) for name, report in reports.items()}
 
     def _seen(self, group: _Group) -> Iterator[Seen]:
         """Yield the offsets of a group that has no problem."""
-        assert isinstance(group.offsets, FetchedGroup)
         present = group.present.topics if isinstance(group.present, FetchedGroup) else {}
-        is_active = group.there is not None and group.there.is_active
-        for topic, committed in sorted(group.offsets.topics.items()):
-            name = self._copies.counterpart_of(topic, self._direction)
-            there = present.get(name) if name is not None else None
-            values = {} if there is None else there
-            starts, ends = self._log_starts.get(name or "", {}), self._ends.get(topic, {})
+        ids = self._read.metadata.cluster_id, self._written.metadata.cluster_id
+        is_forward = self._direction is Direction.FORWARD
+        for topic, committed in sorted(group.topics.items()):
+            name, source = self._counterparts.get(topic, ""), self._sources.get(topic)
+            values, ends = present.get(name, {}), self._ends.get(topic, {})
             for number, value in sorted(committed.items()):
-                if value.offset < 0 and not value.error_code:
+                if (here := _known(value)) is None:
                     continue
-                partition = TopicPartition(topic, number)
-                source = self._copies.source_of(partition, self._direction)
-                end = ends.get(number)
-                mark = Mark.read(value)
-                is_returned = mark is not None and mark.is_from(self._written.metadata.cluster_id)
+                copy = None if source is None else self._copies.copy_of(TopicPartition(source, number))
+                there, returned, asked = _known(values.get(number)), Mark.read(here, ids[1]), None
+                if isinstance(copy, MirroredCopy) and not here.error_code and returned is None:
+                    asked = self._copies.asked(copy, Question(here.offset, is_forward))
                 yield Seen(
                     group.here.name,
-                    partition,
-                    value,
-                    _known(values.get(number)),
-                    None if source is None else self._copies.copy_of(source),
-                    is_active,
-                    None if end is None else max(0, end - value.offset),
-                    starts.get(number, 0),
-                    mark if is_returned else None,
+                    TopicPartition(topic, number),
+                    TopicPartition(name, number),
+                    here,
+                    there,
+                    copy,
+                    asked,
+                    is_active=group.there is not None and group.there.is_active,
+                    lag=max(0, ends[number] - here.offset) if number in ends else None,
+                    log_start=self._log_starts.get(name, {}).get(number, 0),
+                    began=_began_behind(asked) if asked and is_forward else None,
+                    returned=returned,
+                    ours=None if there is None else Mark.read(there, ids[0]),
                 )
-
-
-def _topics_of(group: _Group) -> Collection[str]:
-    return group.offsets.topics.keys() if isinstance(group.offsets, FetchedGroup) else ()
 
 
 def _waits_for_commit(report: GroupReport) -> bool:
@@ -374,6 +355,13 @@ def _bounds(cluster: Cluster, topics: Iterable[str], timestamp: int) -> _Bounds:
 def _known(value: CommittedValue | None) -> CommittedValue | None:
     """Return a committed offset, or an error in its place; None if there is neither."""
     return None if value is None or (value.offset < 0 and not value.error_code) else value
+
+
+def _began_behind(asked: Asked) -> int | None:
+    """Return the source offset at which the mirror began, if it copied nothing before; else None."""
+    offsets = asked.copy.offsets
+    began = offsets.milestones[0].source
+    return began if offsets.is_whole and asked.question.offset < began else None
 
 
 def _is_unauthorized(answer: Answer | None) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ...client.group_offsets import CommittedValue
 from ...client.groups import EMPTY_STATES, GroupType
+from ...json_values import to_json
 from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness, Translation
 
@@ -76,14 +77,11 @@ class Mark(NamedTuple):
         return cls(cluster_id or _NO_CLUSTER_ID, committed.offset, *translation, passed_on)
 
     @classmethod
-    def read(cls, committed: CommittedValue) -> Mark | None:
-        """Read the mark of a committed offset; None if shoal did not commit it."""
+    def read(cls, committed: CommittedValue, cluster_id: str | None) -> Mark | None:
+        """Read the mark of a committed offset; None if shoal did not translate it from this cluster."""
         mark = _read(committed.metadata)
-        return mark if mark is not None and mark.translation == committed.offset else None
-
-    def is_from(self, cluster_id: str | None) -> bool:
-        """Whether the offset was read from the cluster with this id."""
-        return self.cluster_id == (cluster_id or _NO_CLUSTER_ID)
+        ours = committed.offset, cluster_id or _NO_CLUSTER_ID
+        return mark if mark is not None and (mark.translation, mark.cluster_id) == ours else None
 
     @property
     def alone(self) -> str:
@@ -162,6 +160,10 @@ class OffsetProof:
     detail: str
 
 
+#: The values of an offset that JSON has as they are.
+_SHOWN = ("committed", "lag", "translated", "exactness", "present", "action", "detail")
+
+
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
     """
@@ -203,16 +205,9 @@ class GroupOffset:
     def to_json_object(self) -> dict[str, Any]:
         """Return the offset as values of JSON."""
         values: dict[str, Any] = {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
+            **self.partition._asdict(),
             "counterpart": str(self.counterpart) if self.counterpart else None,
-            "committed": self.committed,
-            "lag": self.lag,
-            "translated": self.translated,
-            "exactness": self.exactness.value if self.exactness else None,
-            "present": self.present,
-            "action": self.action.value,
-            "detail": self.detail,
+            **{name: to_json(getattr(self, name)) for name in _SHOWN},
         }
         if self.proof is not None:
             values["proof"] = {"same": self.proof.is_same, "detail": self.proof.detail}

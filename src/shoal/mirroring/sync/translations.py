@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
@@ -24,10 +24,10 @@ from ...errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
 from ...records import Decision, Record, RecordBatch
 from ...topic_partition import TopicPartition
 from ..model.acknowledged import spans_of
-from ..model.counting import Counting, Piece, Question
-from ..model.offset_map import Exactness, Milestone, OffsetMap, Translation
+from ..model.counting import Counting, Piece
+from ..model.offset_map import Exactness, Milestone, OffsetMap, Question, Translation
 
-__all__ = ["CopyMap", "Counted", "MirroredLog", "count"]
+__all__ = ["Asked", "Counted", "MirroredCopy", "MirroredLog", "count"]
 
 _BUFFER_BYTES = 1024 * 1024
 
@@ -177,133 +177,116 @@ class MirroredLog:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CopyMap:
+class MirroredCopy:
     """
-    The map of one copy.
+    A mirrored partition and its map.
 
     Attributes:
         source: The partition at the map's source.
+        offsets: The map, with that of its mirror's former life.
         topic_ids: The ids of both topics; None without topic ids.
-        log: The cluster that the partition is on.
+        log: The cluster that the source is on.
+        had_incident: Whether something happened to the copy that may have moved offsets.
+        cut: Where the mirror's present life begins: a cut, if it went back. None if it copied nothing before.
 
     """
 
     source: TopicPartition
+    destination: TopicPartition
     offsets: OffsetMap
     topic_ids: tuple[str | None, str | None]
     log: MirroredLog
+    had_incident: bool = False
+    cut: Milestone | None = None
 
-    def translate(self, question: Question) -> Translation:
-        """Translate by the map alone."""
-        return _by(self.offsets, question)
 
-    def knows(self, question: Question) -> tuple[bool, int]:
-        """Return a key that is larger the more is known: whether it may be exact, and the lower bound."""
-        found = self.translate(question)
-        is_open = found.exactness is Exactness.AT_LEAST and not _around(self.offsets, question)
-        return not is_open, found.offset
+class Asked(NamedTuple):
+    """A question to the map of a copy."""
+
+    copy: MirroredCopy
+    question: Question
+
+    @property
+    def translation(self) -> Translation:
+        """The answer of the map alone."""
+        return self.copy.offsets.translate(self.question)
+
+    @property
+    def knowledge(self) -> tuple[bool, int]:
+        """A key that is larger the more is known: whether the answer may be exact, and the lower bound."""
+        found, around = self.translation, self.copy.offsets.around(self.question)
+        return found.exactness is not Exactness.AT_LEAST or around is not None, found.offset
 
 
 #: The translation of each offset that was counted, or the error of a leader that did not answer.
-Counted: TypeAlias = dict[tuple[CopyMap, Question], Translation | ShoalError]
+Counted: TypeAlias = dict[Asked, Translation | ShoalError]
 
 
-def count(asked: Mapping[CopyMap, Collection[Question]], *, most_counted: int | None = None) -> Counted:
+def count(asked: Iterable[Asked], *, most_counted: int | None = None) -> Counted:
     """
     Count the offsets that maps leave open, as far as counting makes them exact.
 
     Args:
-        asked: The offsets of each copy. Those that its map answers are left out.
+        asked: The questions. Those that a map answers, and those that no count makes exact, are left out.
         most_counted: The most offsets that one count may span; None for any number.
 
     """
+    by_log: dict[MirroredLog, list[Asked]] = defaultdict(list)
+    for each in asked:
+        by_log[each.copy.log].append(each)
     counted: Counted = {}
-    by_log: dict[MirroredLog, list[_Open]] = defaultdict(list)
-    for copy, questions in asked.items():
-        if opened := [each for each in questions if _around(copy.offsets, each)]:
-            by_log[copy.log].append(_Open(copy, copy.offsets, opened))
-    for log, left in by_log.items():
+    for log, questions in by_log.items():
+        found, begun = _count(log, questions, most_counted)
+        counted |= found
         # Once more if a log has lost a milestone: now the place is known at which the log begins.
-        again = list(_count(log, left, counted, most_counted))
-        list(_count(log, again, counted, most_counted))
+        again = {each: Asked(begun[each.copy], each.question) for each in questions if each.copy in begun}
+        more, _ = _count(log, again.values(), most_counted)
+        counted |= {each: more.get(key, key.translation) for each, key in again.items()}
     return counted
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """
-    The offsets that the map of a copy leaves open.
-
-    Attributes:
-        offsets: The map, with the place at which the source's log begins once that is known.
-
-    """
-
-    copy: CopyMap
-    offsets: OffsetMap
-    questions: Collection[Question]
-
-    def countings(self, log_start: int, most: int | None) -> list[Counting]:
-        """Return the counts that are needed, ascending."""
-        stretches: dict[tuple[Milestone, Milestone], list[Question]] = defaultdict(list)
-        for question in self.questions:
-            if around := _around(self.offsets, question):
-                stretches[around].append(question)
-        return [
-            Counting(begin, end, asked, log_start)
-            for (begin, end), asked in sorted(stretches.items())
-            if most is None or _span(begin, end, asked) <= most
-        ]
-
-
-def _count(log: MirroredLog, left: Collection[_Open], counted: Counted, most: int | None) -> Iterator[_Open]:
-    """Count what is left of one cluster, and yield the copies whose logs have lost a milestone."""
-    starts = list_offsets(log.cluster, {each.copy.source: EARLIEST for each in left}) if left else {}
+def _count(
+    log: MirroredLog, asked: Iterable[Asked], most: int | None
+) -> tuple[Counted, dict[MirroredCopy, MirroredCopy]]:
+    """Return what is counted in one cluster, and copies whose logs have lost a milestone, with another."""
+    stretches: dict[MirroredCopy, dict[tuple[Milestone, Milestone], list[Question]]] = {}
+    for copy, question in asked:
+        if around := copy.offsets.around(question):
+            stretches.setdefault(copy, defaultdict(list))[around].append(question)
+    starts = list_offsets(log.cluster, {each.source: EARLIEST for each in stretches}) if stretches else {}
     countings = {
-        each.copy: each.countings(start, most)
-        for each in left
-        if isinstance(start := starts[each.copy.source], int)
+        copy: [
+            Counting(*around, questions, start)
+            for around, questions in sorted(by.items())
+            if most is None or _span(*around, questions) <= most
+        ]
+        for copy, by in stretches.items()
+        if isinstance(start := starts[copy.source], int)
     }
     scans = {copy.source: Scan(some, log.records_of) for copy, some in countings.items()}
     failed = scan_all(log.cluster, scans, log.isolation_level)
     failed |= {each: error for each, error in starts.items() if isinstance(error, ShoalError)}
-    for each in left:
-        error = failed.get(each.copy.source)
-        found = {question: error or _by(each.offsets, question) for question in each.questions}
-        counts = countings.get(each.copy, ())
-        for counting in counts:
-            found |= counting.answers()
-        for question, answer in found.items():
-            before = counted.get((each.copy, question), each.copy.translate(question))
-            counted[each.copy, question] = _better(before, answer)
-        begins = [place for counting in counts if (place := counting.log_begin) is not None]
-        rest = [question for question in each.questions if not _is_exact(counted.get((each.copy, question)))]
-        if begins and rest:
-            yield _Open(each.copy, each.offsets.with_known(begins), rest)
+    found: Counted = {
+        Asked(copy, question): failed[copy.source]
+        for copy, by in stretches.items()
+        if copy.source in failed
+        for questions in by.values()
+        for question in questions
+    }
+    begun = {}
+    for copy, some in countings.items():
+        for each in some:
+            for question, answer in each.answers().items():
+                key = Asked(copy, question)
+                found[key] = max(key.translation, answer, key=_certainty)
+        if places := [each.log_begin for each in some if each.log_begin is not None]:
+            begun[copy] = replace(copy, offsets=copy.offsets.with_known(places))
+    return found, begun
 
 
-def _better(before: Translation | ShoalError, after: Translation | ShoalError) -> Translation | ShoalError:
-    """Return the answer of which more is known: an exact one, an error, or the higher of two lower bounds."""
-    if isinstance(before, ShoalError) or isinstance(after, ShoalError):
-        return before if isinstance(after, ShoalError) and _is_exact(before) else after
-    return max(before, after, key=lambda each: (_is_exact(each), each.offset))
-
-
-def _is_exact(answer: Translation | ShoalError | None) -> bool:
-    return isinstance(answer, Translation) and answer.exactness is Exactness.EXACT
-
-
-def _by(offsets: OffsetMap, question: Question) -> Translation:
-    if question.is_source:
-        return offsets.to_destination(question.offset)
-    return offsets.to_source(question.offset)
-
-
-def _around(offsets: OffsetMap, question: Question) -> tuple[Milestone, Milestone] | None:
-    """Return the milestones between which the records have to be counted; None if that is of no use."""
-    if _by(offsets, question).exactness is not Exactness.AT_LEAST:
-        return None
-    return offsets.around(question.offset, is_source=question.is_source)
+def _certainty(answer: Translation) -> tuple[bool, int]:
+    """Return a key that is larger the more is known: whether an answer is exact, and its lower bound."""
+    return answer.exactness is Exactness.EXACT, answer.offset
 
 
 def _span(begin: Milestone, end: Milestone, asked: Collection[Question]) -> int:

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from shoal.mirroring.model.offset_map import Exactness, Stretch
+from shoal.mirroring.model.offset_map import Exactness, Question, Stretch
 from tests.mirroring.task.resume.test_adopt import varied
 from tests.mirroring.test_incidents import foreign
 from tests.world.clusters import TwoBrokers
@@ -93,7 +93,10 @@ def test_late_requests_in_a_cut_copy_are_not_at_their_places(brokers: TwoBrokers
         after.store(memoryview(struct.pack(">q", base_offset) + each[8:]))
     run(brokers)
     assert milestones(brokers) == [(0, 0, KNOWN), (kept, kept, KNOWN), (6, kept + 2, BROKEN)]
-    assert brokers.position().offsets.to_destination(kept + 1) == (kept, Exactness.AT_LEAST)
+    assert brokers.position().offsets.translate(Question(kept + 1, is_source=True)) == (
+        kept,
+        Exactness.AT_LEAST,
+    )
 
 
 def test_map_too_long_for_the_source_s_limit_is_thinned(brokers: TwoBrokers, history: History) -> None:
@@ -125,6 +128,6 @@ def test_gaps_that_another_isolation_level_left_are_not_counted(
     run(brokers)
     assert milestones(brokers) == [(0, 0, KNOWN), (9, 8, BROKEN), (11, 10, KNOWN)]
     offsets = brokers.position().offsets
-    assert offsets.to_destination(6) == (0, Exactness.AT_LEAST)
-    assert offsets.around(6, is_source=True) is None
-    assert offsets.to_destination(10) == (9, Exactness.EXACT)
+    assert offsets.translate(Question(6, is_source=True)) == (0, Exactness.AT_LEAST)
+    assert offsets.around(Question(6, is_source=True)) is None
+    assert offsets.translate(Question(10, is_source=True)) == (9, Exactness.EXACT)

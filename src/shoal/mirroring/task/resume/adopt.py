@@ -296,7 +296,7 @@ class _Adoption:
         position = first_position(self._logs, source_offset, self._leader_epoch_before(source_offset))
         # Transaction markers of the copy's own, and records that compaction took from it, have offsets, too.
         has_each = records == self._logs.end - origin[1]
-        begun = OffsetMap.begun_at(*origin, is_whole=origin[1] == 0)
+        begun = OffsetMap.begun_at(*origin)
         stretch = Stretch.KNOWN if has_each else Stretch.BROKEN
         return replace(
             position, origin=origin, milestones=begun.reached(source_offset, self._logs.end, stretch)

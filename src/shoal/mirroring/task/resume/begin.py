@@ -90,7 +90,6 @@ def first_position(
         milestones=OffsetMap.begun_at(
             source_offset,
             end,
-            is_whole=end == 0,
             is_repeated=may_repeat or settings.allows_other_writers,
         ),
         begin=end,

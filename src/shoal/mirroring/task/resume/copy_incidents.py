@@ -140,14 +140,6 @@ def _is_ours_to_the_end(logs: PartitionLogs, position: MirrorPosition) -> bool:
     """Whether our writer wrote everything from the position on, if there is anything."""
     if logs.end == position.begin:
         return True
-    if position.is_former and logs.end != position.destination_offset:
-        raise _stop(
-            logs,
-            position,
-            f"an older version of shoal mirrored it, and {logs.name} has records behind its position, from "
-            f"offset {position.destination_offset} on. Mirror up to the end with that version once. "
-            "Otherwise use --adopt",
-        )
     if logs.last_batch is not None:
         return _is_ours(position, logs.last_batch)
     if logs.end == position.destination_offset:

@@ -96,7 +96,6 @@ def continued(
         "destination_offset": end,
         "begin": end,
         "plan": (),
-        "is_former": False,
         "milestones": (kept or position.offsets).reached(source_offset, end, unaccounted),
     }
     return replace(position, **anew | changes)
