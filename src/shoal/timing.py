@@ -40,6 +40,7 @@ class Timing:
 
     Attributes:
         clock: The clock that measures the age of records and the pauses between refusals.
+        patience_s: How long transient errors of a cluster are retried while a mirror is prepared.
         anyone_patience_s: The limit for one broker to connect and to answer, as long as another could answer
             instead.
         longest_left_out_s: A broker serves partitions with data by turns. One that is left out for so long
@@ -148,6 +149,7 @@ class Timing:
 
     clock: Clock = SYSTEM_CLOCK
     # Connections
+    patience_s: float = 30.0
     anyone_patience_s: float = 1.0
     longest_left_out_s: float = 5.0
     busy_for_s: float = 10.0

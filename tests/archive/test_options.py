@@ -85,7 +85,7 @@ def test_topic_that_the_archive_has_damaged_is_left_out_of_a_restore(tmp_path: P
     with Broker(cluster_id="b") as broker:
         options = options_of(str(tmp_path / "archive"), broker.bootstrap, "orders,sales", once=True)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            prepared = inspect_topics(options, source, destination, patience_s=0.0, creates=True)
+            prepared = inspect_topics(options, source, destination, creates=True)
             assert list(prepared.topics) == ["sales"]
             assert list(prepared.unreadable) == ["orders"]
             answer = list_offsets(source, {TopicPartition("orders", 0): LATEST})
@@ -101,7 +101,7 @@ def test_topic_that_the_archive_has_damaged_is_left_out_of_a_later_run(tmp_path:
         (file,) = tmp_path.glob("topics/orders/*/topic.*.json")
         file.write_text("{}")
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            prepared = inspect_topics(options, source, destination, patience_s=0.0, creates=True)
+            prepared = inspect_topics(options, source, destination, creates=True)
     assert list(prepared.topics) == ["sales"]
     assert isinstance(prepared.unreadable["orders"], DamagedObject)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from shoal.mirroring.sync.configs import follow_configs
 from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.mirroring.sync.report import Action
 from shoal.net.address import parse_bootstrap
+from shoal.timing import Timing
 from tests.integration.shared_spark import shoal
 from tests.integration.test_rights import grant
 from tests.world.task import run_copy_task
@@ -51,6 +52,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 #: The limits of each of Bob's steps: to prepare topics, and to join his group.
 STEP_S = 10.0
+TIMING = Timing(patience_s=STEP_S)
 #: Two of his looks, since one may have begun before the brokers knew a change. Besides both steps, each of a
 #: task, a translation, configurations and ACLs may wait for a response: 30 s by default.
 PATIENCE_S = 2 * (2 * STEP_S + 4 * 30.0)
@@ -186,7 +188,8 @@ class Clusters:
 
         """
         source, destination = (
-            ClientConfig.from_properties(side, self.properties(side, "bob"))[0] for side in self.sides
+            replace(ClientConfig.from_properties(side, self.properties(side, "bob"))[0], timing=TIMING)
+            for side in self.sides
         )
         options = MirrorOptions(source, destination, TopicSelection(TOPIC), group=group, groups=GROUP)
         follow, names = FollowOptions(sync=frozenset({Sync.CONFIGS, Sync.ACLS})), {TOPIC: TOPIC}
@@ -222,7 +225,7 @@ def _retention_ms(change: int) -> str:
 def _complaints_of_copying(
     options: MirrorOptions, group: str, left: Cluster, right: Cluster
 ) -> Sequence[str]:
-    warnings = prepare(options, left, right, patience_s=STEP_S).warnings
+    warnings = prepare(options, left, right).warnings
     partitions = partitions_of(left, [TOPIC])
     ends = end_offsets(left, partitions)
     with GroupLock(options.source, group, "test", lambda *_: None) as lock:

@@ -14,6 +14,7 @@ from .cluster import Cluster
 
 __all__ = [
     "IDEMPOTENT_WRITE",
+    "NOT_ALLOWED",
     "ConfigEntry",
     "NewTopic",
     "alter_topic_configs",
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+#: The codes of a topic or a broker that this principal may not describe.
+NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 #: The rights behind CLUSTER_AUTHORIZATION_FAILED.
 IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE on the cluster, or WRITE on a topic of it"
@@ -68,9 +72,14 @@ class NewTopic:
     configs: Mapping[str, str]
 
 
-def describe_topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+def describe_topic_configs(
+    cluster: Cluster, topics: Iterable[str], refused: list[str] | None = None
+) -> dict[str, dict[str, ConfigEntry]]:
     """
     Return the configuration of each topic, with the defaults.
+
+    Args:
+        refused: Receives the topics that this principal may not describe; None if that is an error.
 
     Raises:
         BrokerError: A topic does not exist, or this principal may not describe it.
@@ -79,11 +88,13 @@ def describe_topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str,
     names = list(topics)
     configs: dict[str, dict[str, ConfigEntry]] = {}
     for start in range(0, len(names), _DESCRIBED_AT_ONCE):
-        configs |= _describe_some(cluster, names[start : start + _DESCRIBED_AT_ONCE])
+        configs |= _describe_some(cluster, names[start : start + _DESCRIBED_AT_ONCE], refused)
     return configs
 
 
-def _describe_some(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+def _describe_some(
+    cluster: Cluster, topics: Sequence[str], refused: list[str] | None
+) -> dict[str, dict[str, ConfigEntry]]:
     resource = request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
     resources = [
         resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in topics
@@ -91,6 +102,9 @@ def _describe_some(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[st
     response = cluster.ask_anyone(ApiKey.DESCRIBE_CONFIGS, resources=resources)
     configs = {}
     for result in response.results:
+        if refused is not None and result.error_code in NOT_ALLOWED:
+            refused.append(result.resource_name)
+            continue
         raise_for(
             result.error_code,
             f"the configuration of topic {result.resource_name} on {cluster}",

@@ -103,6 +103,10 @@ class Cluster:
         self._begun: Connection | None = None
         self._keeper = None if config.keeper is None else Cluster(config.keeper)
 
+    def patiently(self, operation: Callable[[], T]) -> T:
+        """Retry an operation with this cluster, as :func:`patiently` does, for the time of its options."""
+        return patiently(operation, patience_s=self.config.timing.patience_s)
+
     @property
     def keeper(self) -> Cluster:
         """The cluster that holds the groups: this one, unless this is an archive."""

@@ -17,7 +17,7 @@ from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, raise
 from ..protocol.fetch import FetchedPartition
 from ..records import AbortedTransactions, Decision, RecordBatch, Scan
 from ..topic_partition import TopicPartition
-from .admin import describe_topic_configs
+from .admin import NOT_ALLOWED, describe_topic_configs
 from .cluster import Cluster
 from .config import IsolationLevel
 from .connection import Connection
@@ -51,9 +51,6 @@ ANSWERS_OF_A_GAP = 5
 
 #: A look for a gap needs no more than one batch.
 _LOOK_BYTES = 256 * 1024
-
-#: The codes of a topic whose configuration this principal may not read.
-_NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 
 class PartitionReader:
@@ -413,7 +410,7 @@ def _may_be_compacted(cluster: Cluster, topic: str) -> bool:
     try:
         configs = describe_topic_configs(cluster, [topic])
     except BrokerError as error:
-        if error.code not in _NOT_ALLOWED:
+        if error.code not in NOT_ALLOWED:
             raise
         return True
     policy = configs.get(topic, {}).get("cleanup.policy")

@@ -39,9 +39,8 @@ class DestinationTopics:
                 TopicSelection(source_topic, rename=f"(.*)={output.topic}"),
                 group=self._settings.group,
             )
-            patience_s = self._settings.timing.handler_patience_s
             # If the destination rejects a batch later, that is a failure to send, which has a policy.
-            prepare(options, self._source, self._destination, patience_s=patience_s, forbids=False)
+            prepare(options, self._source, self._destination, forbids=False)
             there = self.count_partitions(output.topic)
         self._there[output.topic] = wanted if there is None else there
 

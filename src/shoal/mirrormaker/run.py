@@ -188,7 +188,7 @@ class MirrorMaker:
         options = replace(self._options, topics=TopicSelection(",".join(topics)))
         try:
             # A batch that the destination refuses later is a send failure, which has a policy.
-            prepared = prepare(options, source, destination, patience_s=START_PATIENCE_S, forbids=False)
+            prepared = prepare(options, source, destination, forbids=False)
         except ShoalError as error:
             if is_transient(error):
                 raise

@@ -18,6 +18,7 @@ from shoal.mirroring.prepare.changes import Prepared
 from shoal.mirroring.prepare.create import prepare
 from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.protocol.apis import ApiKey
+from shoal.timing import DEFAULT_TIMING, Timing
 from shoal_broker import Broker
 
 NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -31,31 +32,30 @@ def _names(prepared: Prepared) -> dict[str, str]:
 class Sides:
     source: Broker
     destination: Broker
+    timing: Timing = DEFAULT_TIMING
 
-    def prepare(
-        self, topics: str, rename: str | None = None, patience_s: float = 10.0, **changes: Any
-    ) -> Prepared:
+    def prepare(self, topics: str, rename: str | None = None, **changes: Any) -> Prepared:
         options = self._options(topics, rename, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return prepare(options, source, destination, patience_s=patience_s)
+            return prepare(options, source, destination)
 
     def inspect(self, topics: str, rename: str | None = None, **changes: Any) -> Prepared:
         options = self._options(topics, rename, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return inspect_topics(options, source, destination, patience_s=10.0)
+            return inspect_topics(options, source, destination)
 
     def _options(self, topics: str, rename: str | None, **changes: Any) -> MirrorOptions:
         options = MirrorOptions(
-            config_of("source", self.source),
-            config_of("destination", self.destination),
+            config_of("source", self.source, self.timing),
+            config_of("destination", self.destination, self.timing),
             TopicSelection(topics, rename=rename),
         )
         return replace(options, **changes)
 
 
-def config_of(name: str, broker: Broker) -> ClientConfig:
+def config_of(name: str, broker: Broker, timing: Timing = DEFAULT_TIMING) -> ClientConfig:
     config, _ = ClientConfig.from_properties(name, {"bootstrap.servers": broker.bootstrap})
-    return config
+    return replace(config, timing=timing)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_preparation_ends_after_its_patience(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.NOT_CONTROLLER)
     with pytest.raises(BrokerError, match=r"NOT_CONTROLLER"):
-        sides.prepare("a", patience_s=0.2)
+        replace(sides, timing=Timing(patience_s=0.2)).prepare("a")
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ...client.admin import NOT_ALLOWED
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId
 from ...client.groups import describe_holder, has_coordinator, list_groups
@@ -31,7 +32,6 @@ from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupOffsets, GroupPositions
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.copies import CopyState, compare_copies
-from ..prepare.descriptions import NOT_ALLOWED
 from ..prepare.inspect import inspect_topics
 from ..sync.follow_report import at_both
 from .checkup import cluster_warnings, missing_acls
@@ -138,7 +138,7 @@ def dry_run(options: MirrorOptions, *, on_warning: Callable[[str], object] = lam
                 on_warning(warning)
         runner = _DryRunner(options, source, destination)
         try:
-            changes = inspect_topics(options, source, destination, patience_s=_PATIENCE_S)
+            changes = inspect_topics(options, source, destination)
         except AccessRefused:
             raise
         except (BrokerError, ConfigError) as error:

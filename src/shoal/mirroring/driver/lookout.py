@@ -260,9 +260,6 @@ def _is_of(position: MirrorPosition, partition: TopicPartition, source: Cluster)
     return topic is not None and not is_another_topic(position.source_topic_id, topic.topic_id)
 
 
-#: Patience with a created topic's leaders and with transient errors; the next look tries again.
-_PATIENCE_S = 15.0
-
 #: The bound on new partitions since the start is so many times that of one look.
 _LOOKS = 10
 
@@ -287,7 +284,6 @@ def prepare_again(
             options,
             source,
             destination,
-            patience_s=_PATIENCE_S,
             check=lambda changes: refuse_more_partitions(changes, sizes),
         )
 

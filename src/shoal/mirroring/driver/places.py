@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from ...client.admin import NOT_ALLOWED
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.coordinator import MemberId
 from ...client.metadata import leader_in
@@ -28,7 +29,6 @@ from ..model.text import once_each
 from ..positions import GroupPositions
 from ..prepare.changes import PreparedTopic
 from ..prepare.copies import deleted_copies, stops_of_deleted
-from ..prepare.descriptions import NOT_ALLOWED
 from .schedule import Running
 from .starts import Starts, group_warnings
 

@@ -140,7 +140,6 @@ class TopicMirror:
                 options,
                 source,
                 destination,
-                patience_s=START_PATIENCE_S,
                 on_group=on_group,
                 on_create=lambda: run.metrics.enter(Phase.CREATING),
             )

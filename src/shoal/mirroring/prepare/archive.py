@@ -35,7 +35,6 @@ def inspect_for_archive(
     unreadable: dict[str, ShoalError],
     on_group: Callable[[str], object],
     *,
-    patience_s: float,
     creates: bool,
 ) -> Prepared:
     """
@@ -47,7 +46,6 @@ def inspect_for_archive(
         warnings: Those of the selection.
         unreadable: Receives the topics that the archive cannot have.
         on_group: Called with the group as soon as it is known.
-        patience_s: Patience with transient errors.
         creates: Whether the archive is written next. If not, it has to be there.
 
     Raises:
@@ -66,7 +64,7 @@ def inspect_for_archive(
     on_group(group)
     topics = source.metadata.topics
     if creates:
-        refused, left = archive_topics(archive, source, names, patience_s)
+        refused, left = archive_topics(archive, source, names, source.config.timing.patience_s)
         unreadable.update(left)
         if unreadable.keys() >= names.keys():
             raise next(iter(unreadable.values()))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...client.admin import NewTopic, create_topic
-from ...client.cluster import Cluster, patiently
+from ...client.cluster import Cluster
 from ...errors import BrokerError
 from ...topic_partition import TopicPartition
 from ..model.options import MirrorOptions
@@ -20,16 +20,12 @@ from .inspect import inspect_topics
 
 __all__ = ["prepare"]
 
-#: Patience with a created topic's leaders, and with transient errors.
-_PATIENCE_S = 60.0
-
 
 def prepare(
     options: MirrorOptions,
     source: Cluster,
     destination: Cluster,
     *,
-    patience_s: float = _PATIENCE_S,
     forbids: bool = True,
     on_group: Callable[[str], object] = lambda _: None,
     on_create: Callable[[], object] = lambda: None,
@@ -41,7 +37,6 @@ def prepare(
     Args:
         source: Its metadata of all topics is refreshed.
         destination: Its metadata of the copies is refreshed, leaders included.
-        patience_s: Patience with new leaders and with transient errors.
         forbids: See :func:`.inspect.inspect_topics`.
         on_group: Called with the group as soon as it is known.
         on_create: Called before anything is created.
@@ -57,7 +52,6 @@ def prepare(
         options,
         source,
         destination,
-        patience_s=patience_s,
         forbids=forbids,
         creates=True,
         on_group=on_group,
@@ -65,36 +59,36 @@ def prepare(
     check(changes)
     if any(topic.creation for topic in changes.topics.values()):
         on_create()
-    created = _make(changes, destination, patience_s)
+    created = _make(changes, destination)
     topics = {
         name: replace(topic, created=topic.destination in created) for name, topic in changes.topics.items()
     }
     return replace(changes, topics=topics)
 
 
-def _make(changes: Prepared, destination: Cluster, patience_s: float) -> frozenset[str]:
+def _make(changes: Prepared, destination: Cluster) -> frozenset[str]:
     """Create missing topics and partitions, and wait until each has a leader; return the topics created."""
     created = frozenset(
         topic.destination
         for topic in changes.topics.values()
-        if topic.creation and _create(topic.creation, destination, patience_s)
+        if topic.creation and _create(topic.creation, destination)
     )
     for topic in changes.topics.values():
         if topic.added_partitions:
-            grow_topic(topic, destination, patience_s)
-    _await_leaders(changes, destination, patience_s)
+            grow_topic(topic, destination)
+    _await_leaders(changes, destination)
     return created
 
 
-def _create(topic: NewTopic, destination: Cluster, patience_s: float) -> bool:
+def _create(topic: NewTopic, destination: Cluster) -> bool:
     """Create a topic; return False if another process just did."""
     try:
-        return patiently(lambda: create_topic(destination, topic), patience_s=patience_s)
+        return destination.patiently(lambda: create_topic(destination, topic))
     except BrokerError as error:
         raise creation_error(error, topic) from error
 
 
-def _await_leaders(changes: Prepared, destination: Cluster, patience_s: float) -> None:
+def _await_leaders(changes: Prepared, destination: Cluster) -> None:
     """
     Wait until each new destination partition that a mirror writes to has a leader.
 
@@ -113,4 +107,4 @@ def _await_leaders(changes: Prepared, destination: Cluster, patience_s: float) -
         for partition in new:
             destination.partition(partition)
 
-    patiently(check, patience_s=patience_s)
+    destination.patiently(check)

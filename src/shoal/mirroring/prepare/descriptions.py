@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...client.admin import describe_broker_config, describe_topic_configs
+from ...client.admin import NOT_ALLOWED, describe_broker_config, describe_topic_configs
 from ...client.cluster import Cluster, patiently
 from ...client.committed_offsets import takes_retention
 from ...error_codes import ErrorCode
@@ -19,7 +19,6 @@ from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from .topic_configs import Configs
 
 __all__ = [
-    "NOT_ALLOWED",
     "BrokerConfigs",
     "decompression_limit",
     "describe_brokers",
@@ -29,9 +28,6 @@ __all__ = [
 ]
 
 _LARGEST_LIMIT_BYTES = 512 * 1024 * 1024
-
-#: The codes of a topic or a broker that this principal may not describe.
-NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 
 def not_authorized(topic: str) -> BrokerError:
@@ -44,24 +40,11 @@ def describe_topics(
 ) -> tuple[dict[str, Configs], list[str]]:
     """Return the configurations of those topics that may be described, and the names of the others."""
 
-    def describe(wanted: Sequence[str]) -> Mapping[str, Configs]:
-        return patiently(lambda: describe_topic_configs(cluster, wanted), patience_s=patience_s)
+    def describe() -> tuple[dict[str, Configs], list[str]]:
+        refused: list[str] = []
+        return {**describe_topic_configs(cluster, topics, refused)}, refused
 
-    try:
-        return dict(describe(topics)), []
-    except BrokerError as error:
-        if error.code not in NOT_ALLOWED:
-            raise
-    described: dict[str, Configs] = {}
-    refused = []
-    for topic in topics:
-        try:
-            described.update(describe([topic]))
-        except BrokerError as error:
-            if error.code not in NOT_ALLOWED:
-                raise
-            refused.append(topic)
-    return described, refused
+    return patiently(describe, patience_s=patience_s)
 
 
 def decompression_limit(topics: Iterable[Configs]) -> int:

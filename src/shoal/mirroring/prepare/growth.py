@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...client.admin import NewTopic, create_partitions
-from ...client.cluster import Cluster, patiently
+from ...client.cluster import Cluster
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError
 from .changes import PreparedTopic
@@ -21,14 +21,11 @@ def creation_error(error: BrokerError, topic: NewTopic) -> ShoalError:
     )
 
 
-def grow_topic(
-    topic: PreparedTopic, destination: Cluster, patience_s: float, *, validate_only: bool = False
-) -> None:
+def grow_topic(topic: PreparedTopic, destination: Cluster, *, validate_only: bool = False) -> None:
     """
     Add the missing partitions to a copy; it is no error if another process just did.
 
     Args:
-        patience_s: Patience with transient errors.
         validate_only: Whether the destination only checks that it could.
 
     Raises:
@@ -38,9 +35,8 @@ def grow_topic(
     """
     copy, wanted = topic.destination, topic.partitions
     try:
-        patiently(
-            lambda: create_partitions(destination, copy, wanted, validate_only=validate_only),
-            patience_s=patience_s,
+        destination.patiently(
+            lambda: create_partitions(destination, copy, wanted, validate_only=validate_only)
         )
     except BrokerError as error:
         if error.code == ErrorCode.INVALID_PARTITIONS:

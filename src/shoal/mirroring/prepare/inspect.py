@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 
-from ...client.admin import NewTopic, validate_topic
-from ...client.cluster import Cluster, patiently
+from ...client.admin import NOT_ALLOWED, NewTopic, validate_topic
+from ...client.cluster import Cluster
 from ...client.config import ArchiveConfig
 from ...client.coordinator import MemberId
 from ...client.groups import has_coordinator
@@ -32,7 +32,6 @@ from .archive import inspect_for_archive, left_out
 from .changes import Prepared, PreparedTopic
 from .copies import confirmed_deleted, deleted_reason
 from .descriptions import (
-    NOT_ALLOWED,
     BrokerConfigs,
     decompression_limit,
     describe_brokers,
@@ -53,16 +52,12 @@ from .unmatched import glob_warnings, why_nothing_matches
 
 __all__ = ["inspect_topics"]
 
-#: Patience with transient errors.
-_PATIENCE_S = 60.0
-
 
 def inspect_topics(
     options: MirrorOptions,
     source: Cluster,
     destination: Cluster,
     *,
-    patience_s: float = _PATIENCE_S,
     forbids: bool = True,
     creates: bool = False,
     on_group: Callable[[str], object] = lambda _: None,
@@ -75,7 +70,6 @@ def inspect_topics(
     Args:
         source: Its metadata of all topics is refreshed.
         destination: Its metadata of the copies is refreshed.
-        patience_s: Patience with transient errors.
         forbids: Whether a topic is an error if it may not take every batch of the source's; otherwise it is
             a warning.
         creates: Whether the changes are made next. If not, a group that cannot be read is no error here,
@@ -88,7 +82,7 @@ def inspect_topics(
         Disconnected: A cluster does not respond.
 
     """
-    inspection = _Inspection(options, source, destination, patience_s, forbids, creates)
+    inspection = _Inspection(options, source, destination, forbids, creates)
     return inspection.run(on_group)
 
 
@@ -99,7 +93,6 @@ class _Inspection:
     _options: MirrorOptions
     _source: Cluster
     _destination: Cluster
-    _patience_s: float
     _forbids: bool
     _creates: bool
     _warnings: list[str] = field(default_factory=list)
@@ -116,7 +109,6 @@ class _Inspection:
                 self._warnings,
                 self._unreadable,
                 on_group,
-                patience_s=self._patience_s,
                 creates=self._creates,
             )
         # Metadata of the copies, and of all brokers for the replication factor.
@@ -236,11 +228,10 @@ class _Inspection:
         source = self._source
         partitions = source.metadata.partitions_of(topics)
         positions = GroupPositions(source, group, MemberId)
-        if self._creates:
-            return patiently(lambda: positions.read(partitions), patience_s=self._patience_s)
-        with suppress(ShoalError):  # the dry run reports it together with its other findings
-            if has_coordinator(source, group):
-                return patiently(lambda: positions.read(partitions), patience_s=self._patience_s)
+        # The dry run reports an error together with its other findings.
+        with nullcontext() if self._creates else suppress(ShoalError):
+            if self._creates or has_coordinator(source, group):
+                return source.patiently(lambda: positions.read(partitions))
         return {}
 
     def _plan(
@@ -266,7 +257,7 @@ class _Inspection:
             )
         growing = [topic for topic in topics.values() if topic.added_partitions]
         for topic in growing:
-            grow_topic(topic, self._destination, self._patience_s, validate_only=True)
+            grow_topic(topic, self._destination, validate_only=True)
         self._warn_of(
             [each.destination for each in growing],
             "has fewer partitions than the source. The missing ones are added",
@@ -302,7 +293,7 @@ class _Inspection:
 
     def _describe(self, cluster: Cluster, topics: Sequence[str]) -> dict[str, Configs]:
         """Return the configurations of those topics that may be described; warn of the others."""
-        described, refused = describe_topics(cluster, topics, self._patience_s)
+        described, refused = describe_topics(cluster, topics, cluster.config.timing.patience_s)
         self._warn_of_undescribed(refused, cluster)
         return described
 
@@ -337,7 +328,7 @@ class _Inspection:
 
     def _validate(self, topic: NewTopic) -> Configs | None:
         try:
-            return patiently(lambda: validate_topic(self._destination, topic), patience_s=self._patience_s)
+            return self._destination.patiently(lambda: validate_topic(self._destination, topic))
         except BrokerError as error:
             if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 # Created a moment ago, and not in the metadata yet.
