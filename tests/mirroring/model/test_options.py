@@ -85,6 +85,8 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
         ({"group": ""}, "group cannot be empty"),
         ({"groups": "*"}, "groups '\\*' is not a regular expression: .*. Did you mean '\\.\\*'"),
         ({"groups": ""}, "groups cannot be empty"),
+        ({"segment_bytes": 1 << 20}, "--segment-bytes has no meaning if --to is a cluster. Leave it out"),
+        ({"segment_s": 5.0}, "--segment-seconds has no meaning if --to is a cluster. Leave it out"),
     ],
 )
 def test_invalid_option_is_named(change: dict[str, Any], message: str) -> None:
@@ -103,6 +105,8 @@ def test_invalid_option_is_named(change: dict[str, Any], message: str) -> None:
         ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
         ("2023-11-14", 1_699_920_000_000),
         ("1970-01-01", 0),
+        ("0", 0),
+        ("100000000000", 100_000_000_000),
         ("253402300799999", 253_402_300_799_999),
         ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999),
     ],
@@ -116,6 +120,7 @@ def test_start_is_parsed_as_name_or_time(text: str, timestamp_ms: int) -> None:
     [
         *("soon", "", "-5", "1969-12-31T23:59:59Z", "2023-13-01", "253402300800000", "99999999999999999999"),
         *("9" * 5000, "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00"),
+        *("1", "2026", "20260131", "99999999999"),
     ],
 )
 def test_invalid_start_is_refused(text: str) -> None:

@@ -22,7 +22,7 @@ from ...option_values import check_range
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...timing import DEFAULT_TIMING, Timing
 from .acls import Acl, acl_commands, by_prefix, prefixes_of
-from .copy_options import CopyOptions, copy_rules
+from .copy_options import COPY_DEFAULTS, CopyOptions, copy_rules
 from .follow_options import Follower, FollowOptions, GroupSelection, groups_option
 from .http_access import HttpOptions
 from .steering import SteeringOptions
@@ -229,7 +229,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
             )
 
     def _check_archives(self) -> None:
-        """Refuse options that have no meaning if one end is an archive."""
+        """Refuse options that have no meaning with an archive, or without one."""
         is_from, is_to = not self.source.has_brokers, not self.destination.has_brokers
         if is_from and is_to:
             raise ConfigError(
@@ -237,6 +237,8 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
                 "objects never change"
             )
         refused = {
+            "--segment-bytes": not is_to and self.segment_bytes != COPY_DEFAULTS.segment_bytes,
+            "--segment-seconds": not is_to and self.segment_s != COPY_DEFAULTS.segment_s,
             "--sync": self.sync and is_to,
             "--sync acls": self.has(Follower.ACLS) and is_from,
             "--from-certificate": self.from_certificate and (is_from or is_to),
@@ -248,10 +250,10 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
             "isolation.level=read_uncommitted": is_to
             and self.source.isolation_level is IsolationLevel.READ_UNCOMMITTED,
         }
+        end = f"--{'from' if is_from else 'to'} is a {'directory' if is_from or is_to else 'cluster'}"
         for name, is_set in refused.items():
             if is_set:
-                end = "--from" if is_from else "--to"
-                raise ConfigError(f"{name} has no meaning if {end} is a directory. Leave it out")
+                raise ConfigError(f"{name} has no meaning if {end}. Leave it out")
 
     @property
     def group_selection(self) -> GroupSelection | None:

@@ -24,7 +24,7 @@ _LAST_TIMESTAMP_MS = 253_402_300_799_999
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: A smaller whole number is an offset: as milliseconds, it would be a time before March 1973.
+#: A smaller whole number is an offset, or a year: as milliseconds, it would be a time before March 1973.
 _LEAST_TIMESTAMP_MS = 100_000_000_000
 
 _LARGEST_OFFSET = 2**63 - 2
@@ -69,7 +69,8 @@ class Start:
         if timestamp_ms is None:
             raise ConfigError(
                 f"{option} {text!r} is neither earliest nor latest nor a time from 1970 to 9999. Use "
-                "milliseconds since 1970, or ISO 8601, such as 2026-01-31T12:00:00Z"
+                f"milliseconds since 1970 ({_LEAST_TIMESTAMP_MS} or more), or ISO 8601, such as "
+                "2026-01-31T12:00:00Z"
             )
         return cls(timestamp_ms)
 
@@ -199,9 +200,11 @@ def parse_duration(option: str, value: object) -> timedelta:
 
 
 def _milliseconds(text: str) -> int | None:
-    """Read a time from 1970 to 9999; None if the text is no such time."""
+    """Read a time from 1970 to 9999; None if the text is no such time, or a number that hardly means one."""
     if text.isdecimal():
         timestamp_ms = int(text) if len(text) <= MOST_DIGITS else -1
+        if 0 < timestamp_ms < _LEAST_TIMESTAMP_MS:
+            return None
     else:
         try:
             timestamp_ms = (_in_utc(datetime.fromisoformat(text)) - _EPOCH) // timedelta(milliseconds=1)
