@@ -131,12 +131,15 @@ def known_log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> di
     return answered(epoch_end_offsets(cluster, dict.fromkeys(partitions, _CURRENT_EPOCH)))
 
 
-def answered(answers: Mapping[TopicPartition, int | ShoalError | None]) -> dict[TopicPartition, int]:
+def answered(answers: Mapping[TopicPartition, T | ShoalError | None]) -> dict[TopicPartition, T]:
     """Return the answers that are known; raise the first error among them."""
-    for answer in answers.values():
+    known = {}
+    for partition, answer in answers.items():
         if isinstance(answer, ShoalError):
             raise answer
-    return {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
+        if answer is not None:
+            known[partition] = answer
+    return known
 
 
 def epoch_end_offsets(

@@ -15,7 +15,7 @@ from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
 from ...client.groups import describe_holder
-from ...client.offsets import EARLIEST, LATEST, answered, known_log_ends, list_offsets
+from ...client.offsets import EARLIEST, LATEST, LogOffsets, answered, ask_logs, known_log_ends, list_offsets
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
@@ -104,29 +104,30 @@ class Observer:
         self._destination.refresh(self.topics.values())
         self._positions = GroupPositions(self._source, self.group, MemberId).read(wanted)
         written = known_log_ends(self._source, wanted)
-        ends = answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST)))
-        stable = answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST), _COMMITTED))
-        starts = answered(list_offsets(self._source, dict.fromkeys(wanted, EARLIEST)))
-        copies_open = self._source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED
-        seen = []
-        for each in wanted:
-            position = self._positions.get(each)
-            seen.append(
-                PartitionSeen(
-                    each,
-                    self.copy_of(each),
-                    starts[each],
-                    # Between both questions the log may have grown, or a transaction have ended.
-                    min(stable[each], ends[each]),
-                    ends[each],
-                    None if position is None else position.source_offset,
-                    copies_open,
-                    "" if position is None else self._recreated(each, position),
-                    None if position is None else position.destination_offset,
-                    max(0, written.get(each, 0) - ends[each]),
-                )
-            )
-        return seen
+        logs = answered(ask_logs(self._source, wanted, 0.0))
+        return [self._seen(each, logs[each], written.get(each, 0)) for each in wanted]
+
+    def _seen(self, partition: TopicPartition, log: LogOffsets, written: int) -> PartitionSeen:
+        position = self._positions.get(partition)
+        seen = PartitionSeen(
+            partition,
+            self.copy_of(partition),
+            log.start,
+            # Between both questions the log may have grown, or a transaction have ended.
+            min(log.stable, log.end),
+            log.end,
+            None,
+            self._source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED,
+            unreplicated=max(0, written - log.end),
+        )
+        if position is None:
+            return seen
+        return replace(
+            seen,
+            position=position.source_offset,
+            problem=self._recreated(partition, position),
+            copy_end=position.destination_offset,
+        )
 
     def copy_of(self, partition: TopicPartition) -> TopicPartition:
         """Return the copy of a source partition."""
@@ -252,9 +253,6 @@ class Observer:
             on_progress=on_progress,
             earlier=None if earlier is None else earlier.state,
         )
-
-
-_COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 def cutover_acls(names: Mapping[str, str], group: str, *, with_acls: bool) -> list[Acl]:

@@ -42,6 +42,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ...client.config import ClientConfig
 from .follow_options import NOTHING_FOLLOWS, Follower, FollowOptions
@@ -140,28 +141,22 @@ def acls_on(cluster: str, resource_type: str, resources: Iterable[str], *operati
     return [Acl(cluster, resource_type, name, each) for name in resources for each in operations]
 
 
-@dataclass(frozen=True, slots=True)
-class _Grant:
-    """The same operations on several resources of a type."""
+class _Grant(NamedTuple):
+    """The same operations on several resources of a type; the ACL names neither."""
 
-    cluster: str
-    resource_type: str
+    acl: Acl
     operations: tuple[str, ...]
-    resources: tuple[str, ...]
-    is_prefix: bool
+    resources: list[str]
 
 
 def _grants(acls: Iterable[Acl]) -> list[_Grant]:
-    operations: dict[tuple[str, str, str, bool], list[str]] = defaultdict(list)
+    operations: dict[Acl, list[str]] = defaultdict(list)
     for acl in acls:
-        operations[acl.cluster, acl.resource_type, acl.resource, acl.is_prefix].append(acl.operation)
-    resources: dict[tuple[str, str, tuple[str, ...], bool], list[str]] = defaultdict(list)
-    for (cluster, resource_type, resource, is_prefix), allowed in operations.items():
-        resources[cluster, resource_type, tuple(allowed), is_prefix].append(resource)
-    return [
-        _Grant(cluster, resource_type, allowed, tuple(together), is_prefix)
-        for (cluster, resource_type, allowed, is_prefix), together in resources.items()
-    ]
+        operations[replace(acl, operation="")].append(acl.operation)
+    resources: dict[tuple[Acl, tuple[str, ...]], list[str]] = defaultdict(list)
+    for acl, allowed in operations.items():
+        resources[replace(acl, resource=""), tuple(allowed)].append(acl.resource)
+    return [_Grant(*each, named) for each, named in resources.items()]
 
 
 def principal_of(config: ClientConfig) -> str:
@@ -175,7 +170,7 @@ def principal_of(config: ClientConfig) -> str:
 
 def acl_sentences(acls: Iterable[Acl]) -> list[str]:
     """Return sentences such as ``source: READ and DESCRIBE_CONFIGS on topics a, b``."""
-    return [f"{grant.cluster}: {_and(grant.operations)} on {_resources(grant)}" for grant in _grants(acls)]
+    return [f"{each.acl.cluster}: {_and(each.operations)} on {_resources(each)}" for each in _grants(acls)]
 
 
 def _and(words: tuple[str, ...]) -> str:
@@ -183,10 +178,10 @@ def _and(words: tuple[str, ...]) -> str:
 
 
 def _resources(grant: _Grant) -> str:
-    if grant.resource_type == "cluster":
+    if grant.acl.resource_type == "cluster":
         return "the cluster"
-    kind = f"{grant.resource_type}{'s' * (len(grant.resources) > 1)}"
-    return f"{kind} {'that begin with ' * grant.is_prefix}{', '.join(grant.resources)}"
+    kind = f"{grant.acl.resource_type}{'s' * (len(grant.resources) > 1)}"
+    return f"{kind} {'that begin with ' * grant.acl.is_prefix}{', '.join(grant.resources)}"
 
 
 def acl_commands(acls: Iterable[Acl], clients: Iterable[ClientConfig], *, is_own: bool = False) -> list[str]:
@@ -202,21 +197,21 @@ def acl_commands(acls: Iterable[Acl], clients: Iterable[ClientConfig], *, is_own
     """
     by_cluster = {each.name: each for each in clients}
     commands = []
-    for grant in _grants(acls):
-        client = by_cluster[grant.cluster]
+    for acl, operations, resources in _grants(acls):
+        client = by_cluster[acl.cluster]
         words = ["kafka-acls.sh", "--bootstrap-server", shlex.quote(client.servers)]
         if client.security is not None:
-            words += ["--command-config", f"{grant.cluster}-admin.properties"]
+            words += ["--command-config", f"{acl.cluster}-admin.properties"]
         principal = client.principal if is_own else None
         words += ["--add", "--allow-principal", shlex.quote(principal) if principal else '"$PRINCIPAL"']
-        for operation in grant.operations:
+        for operation in operations:
             words += ["--operation", operation.title().replace("_", "")]
-        if grant.resource_type == "cluster":
+        if acl.resource_type == "cluster":
             words.append("--cluster")
         else:
-            for resource in grant.resources:
-                words += [f"--{grant.resource_type}", shlex.quote(resource)]
-            words += ["--resource-pattern-type", "prefixed"] if grant.is_prefix else []
+            for resource in resources:
+                words += [f"--{acl.resource_type}", shlex.quote(resource)]
+            words += ["--resource-pattern-type", "prefixed"] if acl.is_prefix else []
         commands.append(" ".join(words))
     return commands
 

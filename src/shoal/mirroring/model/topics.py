@@ -235,7 +235,7 @@ def compile_expression(option: str, regex: str) -> re.Pattern[str]:
     """
     try:
         return re.compile(regex)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError, MemoryError) as error:
         meant = regex_of_glob(regex)
         hint = f". Did you mean '{meant}'?" if meant else ""
         raise ConfigError(f"{option} '{regex}' is not a regular expression: {error}{hint}") from None
