@@ -9,21 +9,15 @@ from dataclasses import replace
 import pytest
 
 from shoal.client.groups import GroupType
-from shoal.mirroring.cutover.certificate import CutLog
 from shoal.mirroring.cutover.gates import (
-    GATES,
     MOST_LAG,
-    Gate,
     State,
     Verdict,
     complete_verdict,
-    copy_end_verdict,
     groups_verdict,
     in_step_verdict,
     mirror_verdict,
     quiet_verdict,
-    read_back_verdict,
-    staying_topics,
     unmoved_verdict,
     verified_verdict,
 )
@@ -58,11 +52,6 @@ def verified(*differences: Difference, behind: OffsetRange | None = None, why: s
 
 
 MISSING = Difference(DifferenceKind.MISSING, OffsetRange(3, 4), OffsetRange(3, 3), 1)
-
-
-def test_gates_are_in_the_order_of_their_rules() -> None:
-    assert list(GATES) == list(Gate)
-    assert [each for each, rule in GATES.items() if not rule.is_rehearsed] == [Gate.QUIET]
 
 
 @pytest.mark.parametrize(
@@ -192,21 +181,6 @@ def test_complete_gate(partition: PartitionSeen, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("copy_end", "shown", "expected"),
-    [
-        (7, 7, []),
-        (7, 9, []),  # producers of the destination have begun
-        (None, 0, []),
-        (7, 6, ["west.orders-0 ends at 6 for consumers, and the copy at 7"]),
-    ],
-)
-def test_copy_is_shown_up_to_its_end(copy_end: int | None, shown: int, expected: list[str]) -> None:
-    partition = replace(seen(9, 9), copy_end=copy_end)
-    logs = {ORDERS: (CutLog("orders", None, 0, 9, 0), CutLog("west.orders", None, 0, shown, 0))}
-    assert list(copy_end_verdict([partition], logs).reasons) == expected
-
-
-@pytest.mark.parametrize(
     ("found", "is_whole", "expected"),
     [
         (verified(), True, []),
@@ -223,11 +197,6 @@ def test_copy_is_shown_up_to_its_end(copy_end: int | None, shown: int, expected:
 def test_verification_of_a_gate(found: VerifyReport, is_whole: bool, expected: list[str]) -> None:
     verdict = verified_verdict(found, is_whole=is_whole)
     assert (verdict.state, list(verdict.reasons)) == (State.FAILED if expected else State.PASSED, expected)
-
-
-@pytest.mark.parametrize("action", [Action.WRITE, Action.WRITTEN, Action.UNCHANGED, Action.RETURNED])
-def test_groups_gate_passes_exact_offsets(action: Action) -> None:
-    assert groups_verdict(report(offset(action)), (), accepts_at_least=False).state is State.PASSED
 
 
 @pytest.mark.parametrize(
@@ -261,19 +230,6 @@ def test_groups_gate_demands_exactness(
     assert verdict.state is state
 
 
-def test_groups_gate_lets_consumers_of_topics_that_stay_go_on() -> None:
-    stays = replace(offset(Action.NOT_MIRRORED, None), partition=PAID)
-    elsewhere = report(stays, state="Stable")
-    assert groups_verdict(elsewhere, (), accepts_at_least=False).state is State.PASSED
-    assert list(staying_topics(elsewhere)) == []
-    both = report(stays, offset(Action.WRITE), state="Stable")
-    assert groups_verdict(both, (), accepts_at_least=False).state is State.WAITING
-    (sentence,) = staying_topics(both)
-    assert all(each in sentence for each in ("'app'", "paid"))
-    # Its consumers may read without a commit.
-    assert groups_verdict(report(state="Stable"), (), accepts_at_least=False).state is State.WAITING
-
-
 @pytest.mark.parametrize(("start", "state"), [(7, State.WAITING), (8, State.PASSED)])
 def test_groups_gate_waits_for_a_group_whose_records_the_source_alone_has(start: int, state: State) -> None:
     late = replace(offset(Action.WRITE, detail="b:1 has deleted earlier records"), begins_late=True)
@@ -304,21 +260,6 @@ def test_gates_wait_for_no_group_that_is_left_out() -> None:
     groups = GroupsReport(Direction.FORWARD, [left_out])
     assert groups_verdict(groups, [], accepts_at_least=False).state is State.PASSED
     assert in_step_verdict([], groups, [], accepts_at_least=False).state is State.PASSED
-
-
-def test_groups_gate_waits_for_members_at_the_source_except_in_a_rehearsal() -> None:
-    found = report(offset(Action.WRITE), state="Stable")
-    verdict = groups_verdict(found, (), accepts_at_least=False)
-    assert verdict.state is State.WAITING
-    assert all(each in verdict.sentence for each in ("'app'", "members", "source"))
-    assert groups_verdict(found, (), accepts_at_least=False, is_rehearsal=True).state is State.PASSED
-
-
-@pytest.mark.parametrize(
-    ("action", "state"), [(Action.UNCHANGED, State.PASSED), (Action.WRITE, State.WAITING)]
-)
-def test_read_back_finds_nothing_to_commit(action: Action, state: State) -> None:
-    assert read_back_verdict(report(offset(action))).state is state
 
 
 def test_sentence_of_many_reasons_names_three() -> None:

@@ -179,19 +179,6 @@ def test_unsuitable_existing_topic_prevents_any_creation(sides: Sides) -> None:
 
 @pytest.mark.parametrize(
     ("topics", "rename"),
-    [("a", None), ("(a.*)", r"(.*)=\1.copy"), (".*", r"(.*)=west.\1"), ("a,b", "a=b")],
-)
-def test_mirror_into_the_same_cluster_that_would_repeat_is_refused(
-    sides: Sides, topics: str, rename: str | None
-) -> None:
-    sides.destination = sides.source
-    sides.source.create_topic("a")
-    with pytest.raises(ConfigError, match=r"destination.*cluster"):
-        sides.inspect(topics, rename)
-
-
-@pytest.mark.parametrize(
-    ("topics", "rename"),
     [("a", "a=b"), ("(a.*)", r"(.*)=west.\1"), ("[^.]*", r"(.*)=west.\1")],
 )
 def test_mirror_into_the_same_cluster_with_separating_rename_is_allowed(

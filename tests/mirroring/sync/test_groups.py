@@ -53,17 +53,6 @@ def test_round_translates_each_offset_of_all_kinds_of_batches(groups: Groups) ->
     assert all(each.proof and each.proof.is_same for each in offsets)
 
 
-def test_round_again_changes_nothing(groups: Groups) -> None:
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    sync = groups.sync()
-    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
-    writes = groups.two.destination.faults.add(ApiKey.OFFSET_COMMIT, times=None)
-    assert row_of(sync.round(groups.topics, apply=True)).action is Action.UNCHANGED
-    assert row_of(groups.round()).action is Action.UNCHANGED  # also that of a mirror that starts again
-    assert writes.hits == 0
-
-
 def count_decisions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the group of each decision from now on."""
     decided: list[str] = []

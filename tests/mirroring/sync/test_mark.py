@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shoal.client.group_offsets import CommittedValue
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync.report import LARGEST_METADATA, Mark
@@ -11,22 +9,6 @@ from shoal.mirroring.sync.report import LARGEST_METADATA, Mark
 
 def value(offset: int, metadata: str = "") -> CommittedValue:
     return CommittedValue(offset, metadata, 0)
-
-
-def test_mark_has_a_stable_text() -> None:
-    mark = Mark.of("lkc-1", value(7, "mine"), Translation(5, Exactness.AT_LEAST))
-    assert mark.to_metadata() == "translated-by-shoal/1 lkc-1 7 5 at-least mine"
-    assert (
-        Mark.of(None, value(7), Translation(5, Exactness.EXACT)).alone == "translated-by-shoal/1 - 7 5 exact"
-    )
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    ["", "mine", "translated-by-shoal/2 A 7 5 exact", "translated-by-shoal/1 A 7 5 exactly", 'shoal1{"a":1}'],
-)
-def test_mark_of_other_metadata_is_none(metadata: str) -> None:
-    assert Mark.read(value(5, metadata), "A") is None
 
 
 def test_mark_of_a_marked_offset_passes_on_the_consumers_metadata_alone() -> None:
