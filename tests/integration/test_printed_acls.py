@@ -198,8 +198,8 @@ class Clusters:
             steps: list[Callable[[], Sequence[str]]] = [
                 partial(_complaints_of_copying, options, group, left, right),
                 partial(_complaints_of_translating, options),
-                lambda: [*map(str, follow_configs(left, right, names, follow).refused)],
-                lambda: [*map(str, follow_acls(left, right, names, group, follow).refused)],
+                lambda: [*map(str, follow_configs(left, right, names, changes=True).refused)],
+                lambda: [*map(str, follow_acls(left, right, names, group, follow, changes=True).refused)],
             ]
             for step in steps if follows else steps[:1]:
                 try:

@@ -16,7 +16,6 @@ from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from .options import Clusters, Subparsers, add_output_options, parse_clusters, parse_topics
 from .output import print_json, say, table, warn
-from .verify_report import done_of
 from .working import Done, Working
 
 __all__ = ["add_parser", "run"]
@@ -70,9 +69,7 @@ def run(args: argparse.Namespace) -> int:
     )
     with Working("checking both clusters", as_json=args.json) as working:
         on_event = _print_event if args.json else _Lines(working.show).show
-        report = cut_over(
-            options, on_event=on_event, on_progress=lambda progress: working.show(done_of(progress))
-        )
+        report = cut_over(options, on_event=on_event)
     for warning in report.warnings:
         warn(warning)
     if args.json:

@@ -142,7 +142,6 @@ def cut(
     clusters: Clusters,
     tmp_path: Path,
     on_event: Callable[[GateEvent], object] = lambda _: None,
-    on_progress: Callable[[VerifyProgress], object] = lambda _: None,
     **more: Any,
 ) -> CutoverReport:
     mirror = MirrorOptions(config("source"), config("destination"), TopicSelection("orders"))
@@ -156,7 +155,6 @@ def cut(
         clusters,
         options,
         on_event=on_event,
-        on_progress=on_progress,
         clock=lambda: clusters.now,
         pause=clusters.pause,
     ).run()

@@ -183,7 +183,7 @@ class Observer:
         if Allowed.CONFIGS not in self._options.allow:
             clusters = self._source, self._destination
             names = at_both(self.topics, *clusters)
-            found += follow_configs(*clusters, names, self._options.mirror, compare_only=True).differences
+            found += follow_configs(*clusters, names, changes=False).differences
         if Allowed.ACLS not in self._options.allow:
             found += self._acls()
         return found

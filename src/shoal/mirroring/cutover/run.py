@@ -83,7 +83,6 @@ class CutoverRun:
         options: CutoverOptions,
         *,
         on_event: Callable[[GateEvent], object] = lambda _: None,
-        on_progress: Callable[[VerifyProgress], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -93,7 +92,6 @@ class CutoverRun:
         Args:
             observer: Asks both clusters.
             on_event: Receives the news of the gates.
-            on_progress: Receives the progress of a comparison of the records.
             clock: The monotonic clock.
             pause: Waits for a number of seconds.
 
@@ -101,7 +99,6 @@ class CutoverRun:
         self._observer = observer
         self._options = options
         self._on_event = on_event
-        self._on_progress = on_progress
         self._clock = clock
         self._pause = pause
         self._events: dict[Gate, GateEvent] = {}
@@ -216,12 +213,9 @@ class CutoverRun:
         seen = self._observer.partitions()
         self._ends = {each.source: each.end for each in seen}
         before, self._log_ends = self._log_ends, {each.source: each.log_end for each in seen}
-        if before != self._log_ends:
-            self._moved_at = asked_at
-            moved = (each for each, end in sorted(self._log_ends.items()) if before.get(each) != end)
-            self._last_moved = list(moved) if before else []
-        still_s = asked_at - self._moved_at
-        return quiet_verdict(seen, still_s, self._last_moved, self._options.quiet_s)
+        if moved := [each for each, end in sorted(self._log_ends.items()) if before.get(each) != end]:
+            self._moved_at, self._last_moved = asked_at, moved if before else []
+        return quiet_verdict(seen, asked_at - self._moved_at, self._last_moved, self._options.quiet_s)
 
     def _behind_cut(self, look: Callable[[Sequence[PartitionSeen]], Verdict]) -> _Look:
         """Return a look that fails if an end of the source is not that of the cut any more."""
@@ -276,9 +270,10 @@ class CutoverRun:
 
     def _certify(self, seen: Sequence[PartitionSeen]) -> Verdict:
         file = self._options.certificate
-        if not self._is_cut and file is not None:
+        if file is None:
+            return PASSED  # a rehearsal
+        if not self._is_cut:
             check_writable(file)
-        if not self._is_cut or file is None:
             return PASSED
         logs = self._observer.logs(seen)
         verdict = copy_end_verdict(seen, logs)
@@ -319,7 +314,6 @@ class CutoverRun:
             if progress.bytes_read != read:
                 read, read_at = progress.bytes_read, self._clock()
             self._tell(gate, Verdict(State.WAITING, [f"verified: {progress.fraction:.0%}"]))
-            self._on_progress(progress)
             if self._clock() - (self._began_at if is_whole else read_at) >= self._options.timeout_s:
                 raise _TooLong
 
@@ -370,17 +364,13 @@ def _keyed(report: GroupsReport) -> Iterator[tuple[_Key, GroupOffset]]:
 
 
 def cut_over(
-    options: CutoverOptions,
-    *,
-    on_event: Callable[[GateEvent], object] = lambda _: None,
-    on_progress: Callable[[VerifyProgress], object] = lambda _: None,
+    options: CutoverOptions, *, on_event: Callable[[GateEvent], object] = lambda _: None
 ) -> CutoverReport:
     """
     Move topics to the destination of their mirror, or rehearse it.
 
     Args:
         on_event: Receives the news of the gates.
-        on_progress: Receives the progress of a comparison of the records, a few times a second.
 
     Raises:
         ConfigError: No topic matches, or the certificate could not be written.
@@ -392,4 +382,4 @@ def cut_over(
     mirror = options.mirror
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
         observer = Observer(source, destination, options)
-        return CutoverRun(observer, options, on_event=on_event, on_progress=on_progress).run()
+        return CutoverRun(observer, options, on_event=on_event).run()

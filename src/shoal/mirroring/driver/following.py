@@ -73,7 +73,10 @@ class Following(Watch):
     ) -> None:
         follow = self._options
         try:
-            report = _report(follower, follow, self._mirror.group, source, destination, names)
+            changes = follow.has(follower)
+            report = _report(
+                follower, follow, self._mirror.group, source, destination, names, changes=changes
+            )
         except Stopped:
             raise
         except ShoalError as error:
@@ -101,12 +104,12 @@ def _report(
     destination: Cluster,
     names: Mapping[str, str],
     *,
-    compare_only: bool = False,
+    changes: bool,
 ) -> FollowReport:
     if follower is Follower.CONFIGS:
-        return follow_configs(source, destination, names, options, compare_only=compare_only)
+        return follow_configs(source, destination, names, changes=changes)
     selection = options.group_selection
-    return follow_acls(source, destination, names, group, options, selection, compare_only=compare_only)
+    return follow_acls(source, destination, names, group, options, selection, changes=changes)
 
 
 def compare_followers(
@@ -129,7 +132,7 @@ def compare_followers(
     """
     for follower in Follower:
         try:
-            report = _report(follower, options, group, source, destination, names, compare_only=True)
+            report = _report(follower, options, group, source, destination, names, changes=False)
             yield from report.differences[:_SENTENCES]
         except ShoalError as error:
             if follower is Follower.CONFIGS or options.has(follower):

@@ -34,7 +34,7 @@ from ...client.acls import AclBinding, AclOperation, PatternType, Resource, crea
 from ...client.cluster import Cluster
 from ...client.groups import list_groups
 from ...errors import BrokerError
-from ..model.follow_options import Follower, FollowOptions, GroupSelection
+from ..model.follow_options import FollowOptions, GroupSelection
 from ..model.text import first_few
 from .follow_report import FollowReport
 
@@ -101,21 +101,21 @@ def follow_acls(
     follow: FollowOptions,
     selection: GroupSelection | None = None,
     *,
-    compare_only: bool = False,
+    changes: bool,
 ) -> FollowReport:
     """
-    Create the ACLs of :func:`missing_at_destination` if the options say so.
+    Create the ACLs of :func:`missing_at_destination`, or only find them.
 
     A denial is created before any permission, and if one is refused, no permission follows.
 
     Args:
-        compare_only: Whether to create nothing all the same.
+        changes: Whether to create them.
 
     """
     missing = missing_at_destination(source, destination, names, own_group, follow, selection).missing
     created: list[AclBinding] = []
     refused: Mapping[AclBinding, BrokerError] = {}
-    for allows in () if compare_only or not follow.has(Follower.ACLS) else (False, True):
+    for allows in (False, True) if changes else ():
         some = [each for each in missing if each.allows is allows]
         if some and not refused:
             refused = create_acls(destination, some)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from ...client.admin import ConfigEntry, alter_topic_configs, describe_topic_configs
 from ...client.cluster import Cluster
-from ..model.follow_options import KEPT_CONFIGS, Follower, FollowOptions
+from ..model.follow_options import KEPT_CONFIGS
 from ..prepare.topic_configs import COPIED_ALWAYS, harm_sentence, harmful_values
 from .follow_report import FollowReport
 
@@ -40,16 +40,15 @@ def follow_configs(
     source: Cluster,
     destination: Cluster,
     names: Mapping[str, str],
-    follow: FollowOptions,
     *,
-    compare_only: bool = False,
+    changes: bool,
 ) -> FollowReport:
     """
-    Compare the configurations of all topics with those of their copies, which get them if the options say so.
+    Compare the configurations of all topics with those of their copies, which may get them.
 
     Args:
         names: The topics that exist at both: their names at the destination, by those at the source.
-        compare_only: Whether to write nothing all the same.
+        changes: Whether to change the copies.
 
     Raises:
         BrokerError: A cluster does not let this principal describe a topic.
@@ -60,13 +59,12 @@ def follow_configs(
     wanted = describe_topic_configs(source, names)
     present = describe_topic_configs(destination, names.values())
     drift = {
-        copy: changes
+        copy: values
         for copy, name in sorted((copy, name) for name, copy in names.items())
-        if (changes := config_drift(wanted[name], present[copy]))
+        if (values := config_drift(wanted[name], present[copy]))
     }
-    changed = {} if compare_only or not follow.has(Follower.CONFIGS) else drift
-    refused = alter_topic_configs(destination, changed) if changed else {}
-    done = [copy for copy in changed if copy not in refused]
+    refused = alter_topic_configs(destination, drift) if changes and drift else {}
+    done = [copy for copy in drift if changes and copy not in refused]
     return FollowReport(
         [f"topic {copy}: {_values(drift[copy])}, as at the source" for copy in done],
         [f"topic {copy}: {_values(drift[copy])} at the source" for copy in drift if copy not in done],
