@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed
+from shoal.client.groups import GroupListing, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import Exactness
@@ -146,6 +147,60 @@ def test_round_that_read_before_a_later_one_does_not_move_its_offset_back(groups
     assert committed is not None
     assert ({committed.offset}, report.may_pass) == (later, True)
     assert row_of(slow.round(groups.topics, apply=True)).action is Action.UNCHANGED
+
+
+def between_both_looks(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
+    """Let something happen once a round has read the source and the positions, and nothing there."""
+    waiting = [then]
+
+    def listed(cluster: Cluster, *, with_states: bool) -> GroupListing:
+        while waiting:
+            waiting.pop()()
+        return list_groups(cluster, with_states=with_states)
+
+    monkeypatch.setattr(rounds, "list_groups", listed)
+
+
+def test_round_with_an_older_offset_does_not_undo_the_translation_of_a_later_one(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    slow = groups.sync()
+    later: list[int | None] = []
+
+    def overtake() -> None:
+        groups.commit("source", "g", 14)
+        later.append(row_of(groups.round()).translated)
+
+    between_both_looks(monkeypatch, overtake)
+    report = slow.round(groups.topics, apply=True)
+    committed = groups.committed("destination", "g")
+    assert committed is not None
+    assert ([committed.offset], report.may_pass) == (later, True)
+    assert row_of(slow.round(groups.topics, apply=True)).action is Action.UNCHANGED
+
+
+def test_round_with_an_older_position_keeps_the_exact_translation_of_another_round(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed(groups)
+    log = groups.two.source.log("topic")
+    history = History(log)
+    groups.commit("source", "g", log.log_end_offset + 2)
+
+    def overtake() -> None:
+        history.plain(5)
+        groups.two.run(groups.two.ranges("topic"))
+        assert row_of(groups.round()).exactness is Exactness.EXACT
+
+    between_both_looks(monkeypatch, overtake)
+    slow = groups.sync()
+    row = row_of(slow.round(groups.topics, apply=True))
+    assert (row.action, row.exactness) == (Action.UNCHANGED, Exactness.EXACT)
+    committed = groups.committed("destination", "g")
+    assert committed is not None
+    assert committed.offset == row.translated
 
 
 @pytest.mark.parametrize("refusal", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])

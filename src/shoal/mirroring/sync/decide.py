@@ -75,14 +75,14 @@ class Seen(NamedTuple):
 
     def kept(self, translation: Translation) -> Translation:
         """
-        Return a translation, or the exact one of an earlier round instead of a lower bound.
+        Return a translation, or the exact one of another round instead of a lower bound, or of one ahead.
 
-        Records are deleted and milestones are thinned while a group is idle. Without an incident no offset
-        has changed its translation.
+        Records are deleted and milestones are thinned while a group is idle, and another round may have read
+        a later position of the mirror. Without an incident no offset has changed its translation.
         """
         ours = self.ours
         if (
-            translation.exactness is Exactness.AT_LEAST
+            translation.exactness is not Exactness.EXACT
             and not (isinstance(self.copy, MirroredCopy) and self.copy.had_incident)
             and ours is not None
             and (ours.offset, ours.exactness) == (self.committed.offset, Exactness.EXACT)

@@ -4,8 +4,9 @@ One round: read the groups of one cluster, translate their offsets, and commit t
 The offsets that are translated are read before the mirror's positions, and the other cluster's offsets last:
 an offset that a consumer commits meanwhile is at worst one that the next round sees. Those of a group that
 needs a commit are read again just before. If they have changed, another committer is at work, perhaps a round
-that began later and has read later offsets: this one leaves the group to the next. A round sends each
-commit once. The next one sees whether a commit without an answer was done.
+that began later and has read later offsets: this one leaves the group to the next. So it does if an offset
+would go back that is not the group's any more where it was read. A round sends each commit once. The next one
+sees whether a commit without an answer was done.
 
 An exact translation stays exact as long as no incident moves offsets. So a round decides about a group that
 needs nothing only if its offsets, its state or the beginning of a log have changed.
@@ -209,11 +210,28 @@ class GroupSync:
             for number, (before, group) in enumerate(zip(some, again, strict=True), start):
                 on_progress("committing", number, len(groups))
                 name, report = group.here.name, decided[group.here.name]
-                if group != before:
+                if group != before or self._is_overtaken(report):
                     yield name, _left_to_next_round(report)
                     continue
                 rows = commit_translations(self._written, name, report.offsets)
                 yield name, replace(report, offsets=tuple(rows))
+
+    def _is_overtaken(self, report: GroupReport) -> bool:
+        """
+        Whether an offset of shoal's would go back, and the group has committed another one here since.
+
+        Another round may have read that one, and translated it before this one looked at the other cluster.
+        If the group is as it was read, an operator has reset it, and the offset follows.
+        """
+        back = [each for each in report.offsets if each.mark and (each.present or 0) > (each.translated or 0)]
+        if not back:
+            return False
+        (answer,) = GroupOffsetsReader(self._read).read([report.name]).values()
+        here = answer.topics if isinstance(answer, FetchedGroup) else {}
+        now = [here.get(topic, {}).get(number) for topic, number in (each.partition for each in back)]
+        return any(
+            found is None or found.offset != each.committed for found, each in zip(now, back, strict=True)
+        )
 
     # Reading
 
