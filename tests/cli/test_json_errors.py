@@ -61,9 +61,12 @@ def refusing(tmp_path: Path) -> Iterator[tuple[str, str]]:
         yield address, str(file)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_wrong_option_is_one_object(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    output = Output(capsys, (verb, "--no-such-option"))
+WRONG = [*((verb, "--no-such-option") for verb in VERBS), ("miror",), ("mirror", "--config", "nowhere.toml")]
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
+def test_wrong_usage_is_one_object(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(capsys, arguments)
     assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (2, "error", 2)
     assert output.err == f"shoal: {output.object['error']}\n"
 

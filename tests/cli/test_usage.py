@@ -1,6 +1,5 @@
 """Mistakes on the command line: one line on stderr, nothing on stdout, the right exit code."""
 
-import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -101,28 +100,6 @@ def test_shoal_without_a_verb_prints_its_help_and_exits_with_2(shoal: Shoal) -> 
     assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr.startswith("usage: shoal ")
     assert "exits with code 2" in " ".join(run.stderr.split())
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("mirror", *CLUSTERS, "--topics", "a", "--json", "--onec"),
-        ("verify", "--json"),
-        ("miror", "--json"),
-        ("mirror", "--json", "--config", "nowhere.toml"),
-    ],
-    ids=["option", "required", "verb", "file"],
-)
-def test_invalid_usage_with_json_is_an_object_on_stdout(
-    shoal: Shoal, arguments: tuple[str, ...], texts: Texts
-) -> None:
-    run = shoal(*arguments)
-    assert run.exit_code == 2
-    (line,) = run.stdout.splitlines()
-    said = json.loads(line)
-    assert (said["type"], said["exit_code"]) == ("error", 2)
-    texts(said["error"])
-    assert run.stderr == f"shoal: {said['error']}\n"
 
 
 #: Contents of a properties file; None for a directory of its name.
