@@ -46,7 +46,7 @@ def _with_codecs(*cases: str, codecs: Iterable[str] = _CODECS) -> tuple[str, ...
 
 
 def _cases(*cases: str) -> tuple[str, ...]:
-    test = "test_produce_cases.py::test_recorded_case_has_kafka_s_response_and_log"
+    test = "test_produce_cases.py::test_case_has_kafka_s_response_and_log"
     return tuple(f"{test}[{case}]" for case in cases)
 
 
