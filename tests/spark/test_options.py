@@ -54,20 +54,20 @@ def test_assign_is_read_as_partitions_in_order() -> None:
     [
         ({}, "subscribe, subscribePattern and assign"),
         ({"subscribe": "a", "assign": "{}"}, "subscribe, subscribePattern and assign"),
-        ({"subscribe": "a", "startingOffset": "earliest"}, "has no option startingoffset"),
-        ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon' is not"),
+        ({"subscribe": "a", "startingOffset": "earliest"}, "startingoffset"),
+        ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon'"),
         (
             {"subscribe": "a", "rows": "pointers"},
-            "rows: 'pointers' is not one of bytes, headers, records",
+            "rows: 'pointers'.*bytes, headers, records",
         ),
-        ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions '0': not between 1 and"),
+        ({"subscribe": "a", "minPartitions": "0"}, "minPartitions '0'"),
         (
             {"subscribe": "a", "startingTimestamp": "9" * 20},
-            "startingTimestamp '99999999999999999999' is not a whole number",
+            "startingTimestamp '99999999999999999999'",
         ),
-        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp '-1' is not a whole number"),
-        ({"subscribePattern": "("}, "not a regular expression"),
-        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "no sasl.mechanism"),
+        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp '-1'"),
+        ({"subscribePattern": "("}, "subscribePattern"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism"),
     ],
 )
 def test_invalid_option_is_named(options: dict[str, str], sentence: str) -> None:
@@ -97,7 +97,7 @@ def write(**options: Any) -> WriteOptions:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"allowGaps": "on"}, "option allowGaps: 'on' is not one of true, false"),
+        ({"allowGaps": "on"}, "allowGaps: 'on'"),
         ({"group": "g"}, 'format("shoal") has no option group'),
     ],
 )

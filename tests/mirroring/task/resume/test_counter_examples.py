@@ -1,7 +1,7 @@
 """
 Play failures of the resume protocol's model without one of its rules to the real code.
 
-The traces are in ``tests/model/test_resume.py``. A late request has the very bytes
+The traces are in ``tests/model/test_copy_path.py``. A late request has the very bytes
 that a task sent. It did not arrive then, and arrives when the test delivers it.
 Every trace is played to both senders.
 """
