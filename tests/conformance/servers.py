@@ -11,6 +11,7 @@ import pytest
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.broker.wire import Wire
+from tests.conformance.broken import BROKEN
 from tests.world.clocks import Ahead
 
 __all__ = [
@@ -46,6 +47,7 @@ class Server:
         is_ours: The embedded broker answers the requests, in this process.
         has_gateway: Requests go through shoal's gateway.
         has_agent: Real Kafka, with shoal's Java agent.
+        broken: The rule that the embedded broker breaks (:mod:`tests.conformance.broken`); empty for none.
         newest: The newest version of each API, if `has_old_requests`; otherwise empty.
         clock: The clock that ends the embedded broker's sessions, rebalances and transactions.
 
@@ -57,6 +59,7 @@ class Server:
     is_ours: bool = False
     has_gateway: bool = False
     has_agent: bool = False
+    broken: str = ""
     newest: Mapping[int, int] = field(default_factory=dict, hash=False)
     clock: Ahead = field(default_factory=Ahead, compare=False)
 
@@ -96,6 +99,9 @@ def server_named(name: str) -> Server:
     """Return a server that does not run yet, or the one that runs at an address."""
     from rig.jars import KAFKA_VERSION
 
+    if "/" in name:
+        kind, _, broken = name.partition("/")
+        return replace(server_named(kind), broken=broken)
     if name in ("embedded", "gateway"):
         return Server(name, _EMBEDDED_VERSION, is_ours=True, has_gateway=name == "gateway")
     if ":" in name:
@@ -149,7 +155,8 @@ def add_option(parser: pytest.Parser) -> None:
         action="append",
         metavar="NAME",
         help="run tests/conformance on this server alone: embedded, gateway, kafka-VERSION, agent-VERSION, or"
-        " the HOST:PORT of a broker of one node; can be repeated (default: those of the tier)",
+        " the HOST:PORT of a broker of one node; can be repeated (default: those of the tier). embedded/RULE "
+        "breaks a rule of tests/conformance/broken.py",
     )
 
 
@@ -172,13 +179,20 @@ def running(server: Server) -> Iterator[Server]:
 def _started(server: Server) -> Iterator[str]:
     if server.has_gateway:
         with Broker(clock=server.clock) as broker, _gateway(broker) as address:
+            _break(server, broker)
             yield address
     elif server.is_ours:
         with Broker(clock=server.clock, config={"shoal.multi.batch.produce": "true"}) as broker:
+            _break(server, broker)
             yield broker.bootstrap
     else:
         with _real_kafka(server) as address:
             yield address
+
+
+def _break(server: Server, broker: Broker) -> None:
+    if server.broken:
+        BROKEN[server.broken](broker)
 
 
 @contextmanager

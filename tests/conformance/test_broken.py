@@ -1,0 +1,40 @@
+"""Each conformance test fails on a server that breaks a rule: none of them passes whatever it answers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.broken import BROKEN
+
+HERE = Path(__file__).parent
+
+#: A test that waits for what a broken server never sends has failed.
+_PATIENCE_S = 10
+
+
+def passed_on(server: str, marks: str) -> set[str]:
+    """Run the tests with these marks on one server, and return those that passed."""
+    command = [sys.executable, "-m", "pytest", str(HERE), f"--ignore={__file__}", "--server", server]
+    options = ["-m", marks, "-q", "-rp", "--tb=no", "-p", "no:cacheprovider", f"--timeout={_PATIENCE_S}"]
+    ended = subprocess.run(
+        [*command, *options], cwd=HERE.parents[1], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode in (0, 1), ended.stdout + ended.stderr
+    passed = re.findall(r"^PASSED (.*)$", ended.stdout, re.MULTILINE)
+    return {each for each in passed if f"[{server.partition('/')[0]}" in each}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(("kind", "marks"), [("embedded", ""), ("gateway", "one_batch")])
+def test_each_test_fails_on_a_server_that_breaks_its_rule(kind: str, marks: str) -> None:
+    left = passed_on(kind, marks)
+    assert left
+    for name in BROKEN:
+        left &= passed_on(f"{kind}/{name}", marks)
+    assert left == set()
