@@ -12,7 +12,7 @@ from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
-from tests.world.clusters import TwoBrokers
+from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
 from tests.world.control import Watched
 from tests.world.faults import let_pass
@@ -94,6 +94,38 @@ def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
     assert 1 < fault.hits < 8  # a pause is twice as long as the one before
     brokers.source.faults.clear()
     brokers.run()
+    brokers.assert_exact(history)
+
+
+# More gaps than a commit has room for
+
+GAPS = 450
+
+
+def with_gaps(history: History, count: int) -> None:
+    for _ in range(count):
+        history.plain(1).gap(1)
+
+
+@pytest.mark.timeout(60)
+def test_full_plan_is_continued_that_was_committed_before_anything_was_sent(
+    brokers: TwoBrokers, history: History
+) -> None:
+    with_gaps(history, GAPS)
+    die_after(brokers, 0)
+    assert len(brokers.position().plan) > 100
+    assert brokers.copied() == []
+    assert brokers.run().complete
+    brokers.assert_exact(history)
+
+
+@pytest.mark.timeout(60)
+def test_plan_is_shorter_than_the_longest_metadata_of_the_coordinator(
+    brokers: TwoBrokers, history: History
+) -> None:
+    with_gaps(history, GAPS)
+    brokers.source.config["offset.metadata.max.bytes"] = "500"
+    assert brokers.run().complete
     brokers.assert_exact(history)
 
 

@@ -189,14 +189,24 @@ class Progress:
 
     @property
     def has_room(self) -> bool:
-        """Whether a commit's metadata have room for one more run."""
+        """
+        Whether a commit's metadata have room for one more run, or the next batch needs none.
+
+        Behind an alignment the map may be full, and lead to batches that were never sent.
+        """
         assert self._position is not None, "it is aligned"
-        may_be_full = len(self._position.plan) + len(self._ahead) >= self._most_runs
-        return not may_be_full or len(self.here.plan) < self._most_runs
+        if len(self._position.plan) + len(self._ahead) < self._most_runs:
+            return True
+        plan = self.here.plan
+        return len(plan) < self._most_runs or plan[-1].destination >= self.next_offset
 
     def plan_less(self) -> None:
         """Plan fewer runs at a time: the group's coordinator takes no such long metadata."""
         self._most_runs = max(1, self._most_runs // 2)
+        # Nothing was sent by a run that no committed map has.
+        committed = [run.destination for each in self._in_force if each is not None for run in each.plan]
+        kept = sum(run.destination <= max(committed, default=-1) for run in self.here.plan)
+        self.position = replace(self.here, plan=self.here.plan[: max(kept, self._most_runs)])
 
     def put(self, each: Outgoing) -> None:
         """Stamp a batch for the place behind all that is queued, and queue it."""
@@ -372,11 +382,15 @@ class Progress:
         if not self._queue or not self._has_map:
             return True
         here = self.here
-        in_force = [self.committed, *self._doubts]
         return all(
             each is not None and here.leads_as(each, here.destination_offset, self.next_offset)
-            for each in in_force
+            for each in self._in_force
         )
+
+    @property
+    def _in_force(self) -> Sequence[MirrorPosition | None]:
+        """The maps that the group may have; None for one that is not known."""
+        return [self.committed, *self._doubts]
 
 
 def count_runs(position: MirrorPosition, begin: int, end: int, counters: Counters) -> None:
