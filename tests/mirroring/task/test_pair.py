@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task.refusals import Reaction, RefusedRequest, reaction_to
+from shoal.mirroring.task.refusals import Reaction, reaction_to
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.records import BatchHeader, Codec, read_header, split
@@ -50,7 +50,8 @@ OTHER_FAILURES: list[dict[str, Any]] = [
     *(
         {"error": code}
         for code in ErrorCode
-        if reaction_to(code, RefusedRequest()) in (Reaction.ALIGN, Reaction.TRY_AGAIN)
+        if reaction_to(code, can_be_less=False, is_suspect=False, skips=False)
+        in (Reaction.ALIGN, Reaction.TRY_AGAIN)
     ),
     *(
         {"error": code, "effect": "after"}

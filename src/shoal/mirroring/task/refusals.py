@@ -8,8 +8,6 @@ track of everything that it has queued, or stops.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from ...broker_message import without_objects
 from ...client.cluster import Cluster
@@ -23,7 +21,7 @@ from ..model.text import offsets
 from .partition import PartitionCopy
 from .progress import Head
 
-__all__ = ["REACTIONS", "Reaction", "RefusedRequest", "land_elsewhere", "reaction_to", "refuse"]
+__all__ = ["Reaction", "land_elsewhere", "reaction_to", "refuse"]
 
 #: The broker refused before it wrote anything.
 _NOT_WRITTEN = frozenset(
@@ -67,8 +65,6 @@ _ABOUT_ONE_BATCH = (
     }
 )
 
-_ALL = frozenset(ErrorCode)
-
 _REMEDIES = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the destination topic",
@@ -103,44 +99,28 @@ class Reaction(enum.Enum):
     STOP = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedRequest:
+def reaction_to(code: ErrorCode, *, can_be_less: bool, is_suspect: bool, skips: bool) -> Reaction:
     """
-    A refused request, and the state that decides the reaction.
+    Return the reaction to a code that a broker answered a request with.
 
-    Attributes:
-        can_be_less: Whether it had several batches, or one that shoal made and can make smaller, or leave as
-            it came.
+    Args:
+        code: The code.
+        can_be_less: Whether the request had several batches, or one that shoal made and can make smaller, or
+            leave as it came.
         is_suspect: Whether the same batch was refused before, with its cause.
         skips: Whether ``--abort.on.send.failure false`` is set.
 
     """
-
-    can_be_less: bool = False
-    is_suspect: bool = False
-    skips: bool = False
-
-
-#: The first line that fits counts, and so the order matters:
-#: 1. Codes about the leader or the replicas mean nothing for the batches, so they come first.
-#: 2. A request with several batches is taken apart before anything is decided about one of them: the code
-#:    may be about any. So is a batch that shoal made. Neither costs a try.
-#: 3. A batch whose bytes or sequence are refused has another try before it is left out. The cause may be a
-#:    damaged transfer or a lost acknowledgement.
-#: 4. Codes about the writer refuse everything that follows, too: nothing is left out for them.
-REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[RefusedRequest], bool], Reaction]] = (
-    (_NOT_WRITTEN | _PERHAPS_WRITTEN, lambda refused: True, Reaction.ALIGN),
-    (_ABOUT_ONE_BATCH | _TOO_LARGE, lambda refused: refused.can_be_less, Reaction.SEND_LESS),
-    (_BYTES_REFUSED, lambda refused: refused.skips and refused.is_suspect, Reaction.SKIP),
-    (_BYTES_REFUSED | _SEQUENCE_REFUSED | _UNEXPLAINED, lambda refused: True, Reaction.TRY_AGAIN),
-    (_ALL - REFUSED_WRITERS, lambda refused: refused.skips, Reaction.SKIP),
-    (_ALL, lambda refused: True, Reaction.STOP),
-)
-
-
-def reaction_to(code: ErrorCode, refused: RefusedRequest) -> Reaction:
-    """Return the reaction to a code that a broker answered a request with."""
-    return next(reaction for codes, fits, reaction in REACTIONS if code in codes and fits(refused))
+    if code in _NOT_WRITTEN | _PERHAPS_WRITTEN:
+        return Reaction.ALIGN  # about the leader or the replicas, and not about the batches
+    if can_be_less and code in _ABOUT_ONE_BATCH | _TOO_LARGE:
+        return Reaction.SEND_LESS  # before anything is decided about one of the batches; it costs no try
+    if code in _BYTES_REFUSED and skips and is_suspect:
+        return Reaction.SKIP
+    if code in _BYTES_REFUSED | _SEQUENCE_REFUSED | _UNEXPLAINED:
+        return Reaction.TRY_AGAIN  # the cause may be a damaged transfer or a lost acknowledgement
+    # Codes about the writer refuse everything that follows, too: nothing is left out for them.
+    return Reaction.SKIP if skips and code not in REFUSED_WRITERS else Reaction.STOP
 
 
 def refuse(copy: PartitionCopy, answer: Refused, destination: Cluster, settings: CopySettings) -> Reaction:
@@ -151,11 +131,9 @@ def refuse(copy: PartitionCopy, answer: Refused, destination: Cluster, settings:
     named = named_code(answer.error_code) + (f" ({message})" if message else "")
     reaction = reaction_to(
         code,
-        RefusedRequest(
-            _can_be_less(head, settings),
-            copy.is_explained(head.source_start),
-            settings.continues_after(IncidentKind.SEND_FAILURE),
-        ),
+        can_be_less=_can_be_less(head, settings),
+        is_suspect=copy.is_explained(head.source_start),
+        skips=settings.continues_after(IncidentKind.SEND_FAILURE),
     )
     match reaction:
         case Reaction.ALIGN:
