@@ -29,7 +29,7 @@ def end_deleted(copy: PartitionCopy, source: Cluster, settings: CopySettings) ->
         return
     topic, begin, end = copy.source.topic, copy.next_offset, copy.range.end_offset
     if source.metadata.errors.get(topic) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        copy.troubles.end(begin, Trouble.NO_SOURCE)
+        copy.troubles.end(Trouble.NO_SOURCE)
         return
     # A broker that has just started may not know it.
     if copy.troubles.meet(begin, Trouble.NO_SOURCE).lasted_s < settings.timing.deletion_confirmed_s:

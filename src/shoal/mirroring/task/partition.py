@@ -144,9 +144,7 @@ class PartitionCopy:
     @property
     def needs_data(self) -> bool:
         """Whether there is more to fetch."""
-        state = self.state
-        is_open = state.is_aligned and state.refusal is None
-        return is_open and self.intake.fetch_offset < self.range.end_offset
+        return self.state.is_aligned and self.intake.fetch_offset < self.range.end_offset
 
     @property
     def sequence_is_offset(self) -> bool:
@@ -241,7 +239,8 @@ class PartitionCopy:
         """
         Queue the next slice of a response; see :meth:`.Intake.take`.
 
-        A batch that cannot be mirrored stops the partition after everything before it is acknowledged.
+        A batch that cannot be mirrored stops the partition. If others are queued before it, they are sent
+        first: the next response begins with it.
 
         Returns:
             Whether there was any whole batch.
@@ -251,15 +250,19 @@ class PartitionCopy:
             return False
         try:
             return self.intake.take(self.range.end_offset)
-        except UnsupportedBatch as error:
-            # Not the offset in its header: a wrapper of magic 0 or 1 has that of its last message.
-            self._refuse(self.intake.fetch_offset, str(error), can_heal=False)
+        except (CorruptBatch, UnsupportedBatch) as error:
+            if not self.progress.has_queued:
+                self._cannot_take(error)
             return True
-        except CorruptBatch as error:
-            offset = self.intake.fetch_offset
+
+    def _cannot_take(self, error: CorruptBatch | UnsupportedBatch) -> None:
+        # Not the offset in its header: a wrapper of magic 0 or 1 has that of its last message.
+        offset = self.intake.fetch_offset
+        if isinstance(error, UnsupportedBatch):
+            self._refuse(offset, str(error), can_heal=False)
+        else:
             what = f"the source cluster sent the batch at offset {offset} damaged"
             self.suspect(offset, f"{what}: {error.reason}")
-            return True
 
     def skip_unproved_gap(self, end_offset: int) -> None:
         """Go on at an offset, though no batch shows that the log has nothing before it; count the offsets."""
@@ -277,10 +280,9 @@ class PartitionCopy:
         self._have_moved()
 
     def _have_moved(self) -> None:
-        """Count what was dropped before the position, and forget the troubles there."""
+        """Count what was dropped before the position."""
         self.state.move()
         self.intake.count_dropped(self.next_offset, self.counters)
-        self.troubles.end_before(self.next_offset)
 
     def settle(self) -> None:
         """Bring the position up to date if nothing is left to send, before the next fetch is received."""
@@ -290,10 +292,7 @@ class PartitionCopy:
         self.progress.pass_over(self.intake.fetch_offset, self.intake.source_leader_epoch)
         if self.next_offset > before:
             self._have_moved()
-        if self.state.refusal is not None:
-            self.stop_with(self.state.refusal)
-        else:
-            self._end_if_done()
+        self._end_if_done()
 
     def _end_if_done(self) -> None:
         if self.next_offset >= self.range.end_offset:
@@ -304,7 +303,6 @@ class PartitionCopy:
     def refetch(self) -> None:
         """Forget the queue, and fetch again behind the last acknowledged batch."""
         if self.state.is_aligned:
-            self.state.refusal = None
             self.intake.rewind()
             self._end_if_done()
 
@@ -377,12 +375,9 @@ class PartitionCopy:
         return self.troubles.at(offset, Trouble.EXPLAINED) is not None
 
     def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
-        """Stop as soon as everything before an offset is acknowledged."""
-        refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
-        if self.state.is_aligned:
-            self.state.refuse(refusal)
-        else:
-            self.stop_with(refusal)
+        """Stop at an offset; everything before it is acknowledged."""
+        self.settle()
+        self.stop_with(PartitionStopped(*self.source, offset, reason, can_heal=can_heal))
 
     def stop(self, reason: str) -> None:
         """Stop this partition, with a sentence; the others as of :class:`PartitionStopped`."""

@@ -16,8 +16,6 @@ After an unknown outcome, a copying or done partition waits, and is aligned befo
 A waiting partition is done if its source topic was deleted: nothing is left to copy.
 
 A waiting partition may have a pause: ``waiting_for`` has the reason, and it is aligned at ``retry_at``.
-A copying partition may have a refusal: it fetches no more, and stops once everything before the refused batch
-is acknowledged.
 """
 
 from __future__ import annotations
@@ -61,7 +59,6 @@ class StateMachine:
         is_aligned: Whether the destination's log end is known; an attribute, since the copying reads it for
             each batch.
         is_over: Whether nothing is left to do: done or stopped.
-        refusal: Why the partition is about to stop; None unless it is copying.
         stopped: Why the partition stopped; None in all other states.
         waiting_for: The last reason to wait since its position moved; None without one.
         retry_at: When it is due again, on the monotonic clock.
@@ -69,7 +66,6 @@ class StateMachine:
     """
 
     def __init__(self, timing: Timing) -> None:
-        self.refusal: PartitionStopped | None = None
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
         self.retry_at = 0.0
@@ -78,7 +74,7 @@ class StateMachine:
 
     def become(self, state: PartitionState) -> None:
         """
-        Change the state; a refusal is forgotten.
+        Change the state.
 
         Raises:
             RuntimeError: The present state does not allow it.
@@ -93,17 +89,12 @@ class StateMachine:
         self.current = state
         self.is_aligned = state in {PartitionState.COPYING, PartitionState.DONE}
         self.is_over = state in {PartitionState.DONE, PartitionState.STOPPED}
-        self.refusal = None
 
     def move(self) -> None:
         """Take note of a new position: the trouble, if there was any, is over."""
         if self._backoff.failures:
             self._backoff.reset()
         self.waiting_for = None
-
-    def refuse(self, error: PartitionStopped) -> None:
-        """Fetch no more, and stop for this reason once everything before it is acknowledged."""
-        self.refusal = error
 
     def stop(self, error: PartitionStopped) -> None:
         """Stop for good, for this reason."""

@@ -31,12 +31,14 @@ class Spell:
     The same trouble at one offset, several times.
 
     Attributes:
+        offset: The offset.
         since: When it was met first.
         times: How often it was met.
         lasted_s: For how long, without outages in between.
 
     """
 
+    offset: int
     since: datetime
     _timing: Timing
     _last_at: float
@@ -44,9 +46,9 @@ class Spell:
     lasted_s: float = 0.0
 
     @classmethod
-    def begun(cls, timing: Timing) -> Self:
+    def begun(cls, offset: int, timing: Timing) -> Self:
         """Return one that begins now."""
-        return cls(datetime.now(UTC), timing, timing.clock.monotonic())
+        return cls(offset, datetime.now(UTC), timing, timing.clock.monotonic())
 
     @property
     def quiet_for_s(self) -> float:
@@ -61,37 +63,32 @@ class Spell:
 
 
 class Troubles:
-    """The troubles of one partition at its position or behind it."""
+    """The troubles of one partition: of each sort the last one, since offsets are passed in their order."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._spells: dict[tuple[int, Trouble], Spell] = {}
+        self._spells: dict[Trouble, Spell] = {}
 
     def meet(self, offset: int, trouble: Trouble) -> Spell:
         """Count a trouble at an offset; return how often and how long it was met there."""
         spell = self.at(offset, trouble)
         if spell is None:
-            spell = self._spells[offset, trouble] = Spell.begun(self._timing)
+            spell = self._spells[trouble] = Spell.begun(offset, self._timing)
         else:
             spell.meet()
         return spell
 
     def at(self, offset: int, trouble: Trouble) -> Spell | None:
         """Return a trouble that was met at an offset; None if there was none, or only long ago."""
-        spell = self._spells.get((offset, trouble))
+        spell = self._spells.get(trouble)
+        if spell is None or spell.offset != offset:
+            return None
         passes = trouble in {Trouble.EXPLAINED, Trouble.UNEXPLAINED}
-        if spell is None or not passes or spell.quiet_for_s < self._timing.forget_refusal_s:
-            return spell
-        return None
+        return None if passes and spell.quiet_for_s >= self._timing.forget_refusal_s else spell
 
-    def end(self, offset: int, trouble: Trouble) -> None:
+    def end(self, trouble: Trouble) -> None:
         """Forget a trouble that has passed."""
-        self._spells.pop((offset, trouble), None)
-
-    def end_before(self, offset: int) -> None:
-        """Forget the troubles before an offset: all of that is acknowledged, or passed over."""
-        if self._spells:
-            self._spells = {key: each for key, each in self._spells.items() if key[0] >= offset}
+        self._spells.pop(trouble, None)
 
     def clear(self) -> None:
         """Forget all: the log is another one."""
