@@ -147,12 +147,6 @@ def as_at_destination(record: Record) -> Record:
     return replace(record, timestamp=-1) if record.timestamp_type == "none" else record
 
 
-def full(count: int, value_bytes: int = 200) -> list[Record]:
-    """Make records of every kind, each a millisecond later than the one before."""
-    records = random_records(Random(count), count, value_bytes)
-    return [replace(record, timestamp=FIRST_TIMESTAMP + number) for number, record in enumerate(records)]
-
-
 def keyed(count: int, value_bytes: int = 60, seed: int = 0) -> list[Record]:
     """Make records that compress, without headers, each a millisecond later than the one before."""
     rng = Random(seed)

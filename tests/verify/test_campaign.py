@@ -10,9 +10,6 @@ import pytest
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome
 from tests.verify.campaign import CASES, LARGE_CASES, Trial, run_trials
-from tests.verify.campaign.logs import Placed
-from tests.verify.campaign.truth import LogSide
-from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 
 #: Whatever was wrong once, beside the first ones.
@@ -58,10 +55,6 @@ def _wrong(trials: Iterable[Trial]) -> list[str]:
 
 
 _PARTITION = TopicPartition("topic", 0)
-
-
-def _copied(items: list[Content]) -> LogSide:
-    return LogSide([Placed(offset, item) for offset, item in enumerate(items)], 0, len(items))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +94,6 @@ class Clusters(Observer):
     def logs(self, seen: Sequence[PartitionSeen]) -> dict[TopicPartition, tuple[CutLog, CutLog]]:
         shown = self.end if self.shown_there is None else self.shown_there
         return {ORDERS: (CutLog("orders", None, 0, self.end, 0), CutLog("orders", None, 0, shown, 0))}
-
-    def last_batches(self, copies: Mapping[TopicPartition, CutLog]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(copies, 7)
 
     def clusters(self) -> tuple[CutCluster, CutCluster]:
         return CutCluster("A", "a:1"), CutCluster("B", "b:1")

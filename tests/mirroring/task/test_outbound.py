@@ -114,9 +114,6 @@ def test_refused_batch_is_found_among_those_joined_with_it(brokers: TwoBrokers, 
     assert brokers.copied() == history.committed[:5]
 
 
-# Continuation after a task that died at any request
-
-
 # Options
 
 

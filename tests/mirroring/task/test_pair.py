@@ -46,7 +46,7 @@ def each_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 OTHER_FAILURES: list[dict[str, Any]] = [
-    # A code that heals has a line in the table of reactions, and is tried here by that.
+    # A code that time can heal is tried here by its reaction.
     *(
         {"error": code}
         for code in ErrorCode

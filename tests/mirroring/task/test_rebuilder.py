@@ -70,9 +70,6 @@ def test_append_time_of_magic_1_is_kept(brokers: TwoBrokers, history: History) -
     assert brokers.copied() == [Content(77, None, b"v", ())]
 
 
-# Rebuilt: append times
-
-
 # Too large for the destination
 
 
@@ -86,6 +83,3 @@ def test_record_too_large_for_the_destination_is_named(brokers: TwoBrokers) -> N
     assert re.search(r"refuses.*3", stopped.reason)
     assert "max.message.bytes" in stopped.reason
     assert brokers.copied() == history.committed[:2]
-
-
-# Continuation after a task that died at any request

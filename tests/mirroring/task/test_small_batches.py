@@ -6,27 +6,18 @@ from typing import Any
 
 import pytest
 
-from shoal.client.lot import Lot
 from shoal.json_values import read_value, to_json
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.reports import SmallBatches, TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.protocol.apis import ApiKey
-from shoal.records import ENTRY
-from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
 from tests.world.control import Watched
 from tests.world.history import History
 from tests.world.waiting import wait_until
 
 FOUND = SmallBatches(1_000, 50_000)
-
-
-def lot(batches: int, size: int = 1_000, together_bytes: int = 0) -> Lot:
-    entries = ENTRY.pack(size, 1, 0, 0) * batches
-    views = [memoryview(bytes(size * batches))]
-    return Lot(TopicPartition("topic", 0), views, entries, 0, together_bytes=together_bytes)
 
 
 def test_mirror_passes_on_the_first_finding_of_its_tasks() -> None:
