@@ -115,10 +115,20 @@ def test_decide_to_write_passes_on_the_metadata_behind_the_mark() -> None:
     assert metadata_of(decision) == "translated-by-shoal/1 A 100 90 exact mine"
 
 
+def test_mark_of_a_marked_offset_passes_on_the_consumers_metadata_alone() -> None:
+    first = marked(7, 5, metadata="mine")
+    assert Mark.of("B", first, Translation(3, EXACT)).to_metadata() == (
+        "translated-by-shoal/1 B 5 3 exact mine"
+    )
+
+
 def test_decide_after_its_own_write_is_unchanged() -> None:
     committed = value(100, "m" * 4096)
-    present = value(90, metadata_of(decided(Translation(90, AHEAD), None, committed)))
-    assert decided(Translation(90, AHEAD), present, committed).action is Action.UNCHANGED
+    whole = metadata_of(decided(Translation(90, AHEAD), None, committed))
+    for metadata in (whole, whole.rstrip("m").rstrip()):  # the broker may allow the mark alone
+        present = value(90, metadata)
+        assert decided(Translation(90, AHEAD), present, committed).action is Action.UNCHANGED
+        assert decided(Translation(91, AHEAD), present, committed).action is Action.WRITE
 
 
 def test_decide_before_the_beginning_of_the_copy_marks_no_exact_place() -> None:

@@ -23,7 +23,6 @@ from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness, Translation
 
 __all__ = [
-    "LARGEST_METADATA",
     "Action",
     "Direction",
     "GroupOffset",
@@ -38,9 +37,6 @@ _MARK = re.compile(
     re.escape(_PREFIX) + r"(\S+) (\d{1,19}) (\d{1,19}) (exact|ahead|at-least)(?: (.*))?",
     re.DOTALL,
 )
-
-#: The default of the broker's offset.metadata.max.bytes, which counts characters.
-LARGEST_METADATA = 4096
 
 #: In place of the id of a cluster before Kafka 0.10.1.
 _NO_CLUSTER_ID = "-"
@@ -59,7 +55,7 @@ class Mark(NamedTuple):
         offset: The offset that the group had committed there.
         translation: The offset to which the metadata belongs.
         exactness: How exact the translation is.
-        passed_on: The metadata that the group had committed there; empty if they were too long.
+        passed_on: The metadata that the group had committed there; empty if the broker refused them.
 
     """
 
@@ -90,9 +86,8 @@ class Mark(NamedTuple):
         return f"{_PREFIX}{self.cluster_id} {self.offset} {self.translation} {exactness}"
 
     def to_metadata(self) -> str:
-        """Return the metadata to commit, with that of the consumer if it fits."""
-        whole = f"{self.alone} {self.passed_on}" if self.passed_on else self.alone
-        return whole if len(whole) <= LARGEST_METADATA else self.alone
+        """Return the metadata to commit, with that of the consumer."""
+        return f"{self.alone} {self.passed_on}" if self.passed_on else self.alone
 
     def was_committed_as(self, found: Mark) -> bool:
         """Whether a commit of this mark leaves the one that was found; a broker may allow it alone only."""
