@@ -50,6 +50,12 @@ def mirror_goes_back_with_any_certificate(world: CutWorld, dice: random.Random) 
 
 
 @happens(Family.CUTS, weight=2)
+def mirror_starts_with_its_certificate_again(world: CutWorld, dice: random.Random) -> None:
+    """An operator starts the mirror as before, and the option still names the certificate."""
+    world.start_again()
+
+
+@happens(Family.CUTS, weight=2)
 def request_of_the_mirror_fails(world: CutWorld, dice: random.Random) -> None:
     """A later request is not answered, whether it took effect or not."""
     api = dice.choice([ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT])

@@ -69,6 +69,7 @@ class CutWorld:
         self.problems: list[str] = []
         self.compared = 0
         self._made = 0
+        self._way_back: WayBack | None = None
 
     @classmethod
     @contextmanager
@@ -142,8 +143,9 @@ class CutWorld:
         certificate = choose(mine)
         other = reversed_brokers(self.mirror, _GROUPS[group == _GROUPS[0]])
         is_current = certificate.partitions == mine[-1].partitions and self.are_there and not self.late
+        way_back = WayBack(self.mirror, other, certificate)
         try:
-            begun = WayBack(self.mirror, other, certificate).begin()
+            begun = way_back.begin()
         except ConfigError as error:
             if is_current:
                 self.problems.append(f"the way back was refused, and no producer wrote late: {error}")
@@ -155,6 +157,12 @@ class CutWorld:
         # One with the position of an earlier life has to find out by itself that it is not its turn.
         if is_current or other.run(other.ranges(TOPIC)).stopped == ():
             self.mirror, self.are_there, self.behind_cut = other, False, set()
+            self._way_back = way_back
+
+    def start_again(self) -> None:
+        """Start the mirror as it was started before: with the certificate that it has begun with."""
+        if self._way_back is not None and (begun := self._way_back.begin()):
+            self.problems.append(f"partitions {begun} begin at their cut once more")
 
     def end_faults(self) -> None:
         """Let all brokers answer as they should."""

@@ -10,11 +10,11 @@ from shoal.client.cluster import Cluster
 from shoal.errors import ConfigError
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
-from tests.world.clusters import TwoBrokers, die_after
+from tests.world.clusters import TwoBrokers
 from tests.world.contents import content_of
 from tests.world.history import History
 from tests.world.logs import lagging, lose_tail
-from tests.world.way_back import WayBack, certificate_of, reversed_brokers, started_way_back
+from tests.world.way_back import WayBack, started_way_back
 
 TOPIC = TopicPartition("topic", 0)
 
@@ -30,15 +30,6 @@ def back(way_back: WayBack) -> TwoBrokers:
     """Return the reverse mirror with its first position."""
     assert way_back.begin() == [0]
     return way_back.two
-
-
-def test_go_back_keeps_a_position_that_is_there(way_back: WayBack) -> None:
-    assert way_back.begin() == [0]
-    History(way_back.two.source.log("topic")).plain(4)
-    way_back.two.run()
-    position = way_back.two.position()
-    assert way_back.begin() == []
-    assert way_back.two.position() == position
 
 
 def test_go_back_sees_writes_to_the_old_source_that_its_followers_lack(way_back: WayBack) -> None:
@@ -78,30 +69,3 @@ def test_go_back_is_refused_while_the_mirror_of_the_cutover_runs(way_back: WayBa
 
 def test_go_back_leaves_out_topics_that_are_not_selected(way_back: WayBack) -> None:
     assert way_back.begin("(other)") == []
-
-
-@pytest.mark.parametrize("requests", [0, 1])
-def test_failback_that_is_killed_copies_the_rest_once(back: TwoBrokers, requests: int) -> None:
-    before = content_of(back.destination.log("topic"))
-    written = History(back.source.log("topic"))
-    written.plain(4, 5, 6)
-    die_after(back, requests)
-    written.plain(2)
-    back.run()
-    assert content_of(back.destination.log("topic"))[len(before) :] == written.committed
-
-
-def test_third_cut_begins_the_first_mirror_again_behind_the_second(
-    back: TwoBrokers, way_back: WayBack
-) -> None:
-    """The first mirror's position is from before: from there it would copy what came from its copy."""
-    History(back.source.log("topic")).plain(4)
-    back.run()
-    first = way_back.there
-    again = WayBack(back, reversed_brokers(back, first.settings.group), certificate_of(back))
-    assert again.two.settings.group == first.settings.group
-    copied = content_of(first.destination.log("topic"))
-    assert again.begin() == [0]
-    written = History(first.source.log("topic")).plain(2, 3)
-    again.two.run()
-    assert content_of(first.destination.log("topic")) == copied + written.committed
