@@ -11,29 +11,25 @@ never imports shoal: only other projects' code judges the results.
                             read_topic(destination.bootstrap, "orders"))
 """
 
-from rig.cluster import BENCH_JVM, QUICK_JVM, KafkaCluster, start_in_parallel, two_clusters
+from rig.cluster import BENCH_JVM, KafkaCluster, start_in_parallel, two_clusters
 from rig.compaction import load_compacted, load_old_compacted
-from rig.dump import DumpedBatch, DumpedRecord, dump_partition, dump_partitions
-from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, MissingKafka, jars, java
+from rig.dump import DumpedBatch, dump_partition, dump_partitions
+from rig.jars import KAFKA_VERSION, java
 from rig.load import (
     CODECS,
-    alter_topic,
     create_topic,
     load_aborted_transaction,
     load_batch,
-    load_batches,
     load_committed_transaction,
     load_every_kind,
     load_plain,
 )
 from rig.old_kafka import OLD_CODECS, OldKafka, load_old_batch, load_without_timestamps
 from rig.read import (
-    PartitionDigest,
     assert_same_records,
     digest_topic,
     read_topic,
 )
-from rig.readiness import KafkaDidNotStart
 from rig.record import Record
 from rig.wait import TimedOut, wait_until
 
@@ -42,28 +38,19 @@ __all__ = [
     "CODECS",
     "KAFKA_VERSION",
     "OLD_CODECS",
-    "OLD_KAFKA_VERSION",
-    "QUICK_JVM",
     "DumpedBatch",
-    "DumpedRecord",
     "KafkaCluster",
-    "KafkaDidNotStart",
-    "MissingKafka",
     "OldKafka",
-    "PartitionDigest",
     "Record",
     "TimedOut",
-    "alter_topic",
     "assert_same_records",
     "create_topic",
     "digest_topic",
     "dump_partition",
     "dump_partitions",
-    "jars",
     "java",
     "load_aborted_transaction",
     "load_batch",
-    "load_batches",
     "load_committed_transaction",
     "load_compacted",
     "load_every_kind",
