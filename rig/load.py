@@ -1,6 +1,6 @@
 """Create topics and load them, with confluent-kafka.
 
-Every loader is deterministic by its seed, and returns the records that it sent, by partition, as a
+Every loader is deterministic, and returns the records that it sent, by partition, as a
 ``read_committed`` consumer must read them.
 
 One flush makes one batch. The linger is so long that the client sends nothing before the flush. The
@@ -137,23 +137,12 @@ def load_batch(
     return {partition: list(records)}
 
 
-def load_batches(
-    bootstrap: str,
-    topic: str,
-    batches: Iterable[tuple[int, Sequence[Record], Codec]],
-    idempotent: bool = False,
-) -> None:
-    """
-    Send batches one after the other, as :func:`load_batch` does, with one producer for each codec.
-
-    Args:
-        batches: The partition, the records and the codec of each batch.
-
-    """
+def load_batches(bootstrap: str, topic: str, batches: Iterable[tuple[int, Sequence[Record], Codec]]) -> None:
+    """Send batches one after the other, as `load_batch` does; each has a partition, records and a codec."""
     producers: dict[Codec, Producer] = {}
     for partition, records, codec in batches:
         if codec not in producers:
-            producers[codec] = _producer(bootstrap, codec, idempotent)
+            producers[codec] = _producer(bootstrap, codec, idempotent=False)
         send_batch(producers[codec], topic, partition, records)
 
 
@@ -276,7 +265,6 @@ def load_every_kind(
     bootstrap: str,
     topic: str,
     partitions: int = 4,
-    seed: int = 0,
     codecs: Sequence[Codec] = CODECS,
     create: bool = True,
 ) -> Loaded:
@@ -291,7 +279,7 @@ def load_every_kind(
     """
     if create:
         create_topic(bootstrap, topic, partitions)
-    rng = random.Random(seed)
+    rng = random.Random(0)
     loaded: Loaded = {partition: [] for partition in range(partitions)}
     with ThreadPoolExecutor() as starters:  # since producer ids take most of the time
         by_codec = list(starters.map(partial(_producers, bootstrap, topic), codecs))
