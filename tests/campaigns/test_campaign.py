@@ -34,8 +34,9 @@ _TASKS, _READERS, _CUTS = (60, 20, 20) if _IS_WHOLE else (30, 10, 10)
 
 #: Seeds of meetings that the first ones do not have: a shared copy without its positions; a request that
 #: lands in a topic that was created again; a copy that lost all behind a position; an answer about other
-#: partitions to Python's sender. The trials of mutants alone have them.
-_RARE = (83, 475, 77, 210) if _IS_WHOLE else ()
+#: partitions to Python's sender; a commit that was refused, and is found behind an alignment; offsets that no
+#: batch proves behind others. The trials of mutants alone have them.
+_RARE = (83, 475, 77, 210, 121, 85) if _IS_WHOLE else ()
 
 
 #: Seeds to search for one with an event.
