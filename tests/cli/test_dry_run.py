@@ -194,36 +194,21 @@ def test_copy_without_position_is_reported_with_each_reason_to_stop(sides: Sides
 
 
 @pytest.mark.parametrize(
-    ("changes", "arguments", "warning"),
+    ("changes", "arguments"),
     [
-        (
-            {"destination_offset": 60},
-            (),
-            "orders-0: its copy ends before its last acknowledged record: stops without "
-            "--continue-after destination-loss",
-        ),
-        (
-            {"source_topic_id": "another"},
-            ("--continue-after=source-reset",),
-            "orders-0: the topic was recreated at the source: continues (--continue-after source-reset)",
-        ),
-        (
-            {"destination_topic_id": "another"},
-            (),
-            "orders-0: its copy was deleted and created again at the destination: stops without "
-            "--continue-after destination-loss",
-        ),
+        ({"destination_offset": 60}, ()),
+        ({"source_topic_id": "another"}, ("--continue-after=source-reset",)),
+        ({"destination_topic_id": "another"}, ()),
     ],
+    ids=["loss", "reset", "deleted"],
 )
 def test_reason_to_stop_a_partition_is_a_warning(
-    sides: Sides, changes: dict[str, Any], arguments: tuple[str, ...], warning: str, texts: Texts
+    sides: Sides, changes: dict[str, Any], arguments: tuple[str, ...], texts: Texts
 ) -> None:
     sides.destination.create_topic("orders", partitions=2)
     sides.load(sides.destination, "orders", 2)
     sides.commit(20, **changes)
-    (found, other) = sides.found(*arguments)["warnings"]
-    assert found.startswith(warning)
-    texts(other)
+    texts(sides.found(*arguments)["warnings"])
 
 
 def test_deleted_copy_is_a_warning_and_not_to_be_created(sides: Sides, texts: Texts) -> None:
