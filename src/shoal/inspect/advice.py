@@ -149,8 +149,8 @@ def _times(topic: TopicReport) -> Iterator[_Advice]:
     if facts.future_batches:
         yield (
             "future-timestamps",
-            f"{facts.future_batches:,} batches have a timestamp more than {_seconds(FUTURE_MS / 1000)} "
-            f"ahead, the furthest {_seconds(facts.most_ahead_ms / 1000)}",
+            f"{facts.future_batches:,} batches have a timestamp more than an hour ahead, the furthest "
+            f"{facts.most_ahead_ms / FUTURE_MS:,.1f} hours",
             "Correct the producer's clock or its timestamps (seconds, milliseconds or microseconds). At the "
             "destination, Kafka 4 refuses them unless the topic's message.timestamp.after.max.ms is larger. "
             "Retention by time keeps their segments for as long",
@@ -166,17 +166,6 @@ def _old_formats(topic: TopicReport) -> Iterator[_Advice]:
             f"messages have a format before Kafka 0.11: {counts}",
             "Update the clients that write them. A mirror has to decode them: Produce takes batches alone",
         )
-
-
-def _seconds(seconds: float) -> str:
-    """Return a duration as ``40 ms``, ``3.0 s``, ``5 minutes``, ``3 hours`` or ``2 days``."""
-    if seconds < 1:
-        return f"{seconds * 1000:,.0f} ms"
-    if seconds < 120:
-        return f"{seconds:,.1f} s"
-    if seconds < 2 * 3600:
-        return f"{seconds / 60:,.0f} minutes"
-    return f"{seconds / 3600:,.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:,.0f} days"
 
 
 _RULES: tuple[Callable[[TopicReport], Iterator[_Advice]], ...] = (

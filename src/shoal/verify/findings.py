@@ -36,6 +36,10 @@ class OffsetRange(NamedTuple):
     start: int
     end: int
 
+    def since(self, offset: int) -> OffsetRange:
+        """Return the part of it from an offset on."""
+        return self._replace(start=max(self.start, offset))
+
     def __str__(self) -> str:
         """Return the first and the last offset, as a person counts them."""
         return f"{self.start}" if self.end - self.start <= 1 else f"{self.start} to {self.end - 1}"
@@ -46,6 +50,10 @@ class Place(NamedTuple):
 
     source: int
     destination: int
+
+    def precedes(self, other: Place) -> bool:
+        """Whether neither of its offsets is behind that of another place."""
+        return self.source <= other.source and self.destination <= other.destination
 
 
 NOWHERE = Place(0, 0)

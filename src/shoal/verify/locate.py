@@ -121,13 +121,13 @@ def begin(ours: Log, theirs: Log, copied: Copied | None, note: str) -> Alignment
     start = Place(ours.offsets.start, theirs.offsets.start)
     if copied is not None:
         origin, progress = copied.origin, copied.progress
-        if start.source <= origin.source and start.destination <= origin.destination:
+        if start.precedes(origin):
             return Alignment(Aligned.BY_ORIGIN, *origin, f"the origin of {note}")
         side = "source" if start.source > origin.source else "destination"
         note = f"retention moved the log start of the {side} past the origin of {note}"
         start = Place(max(start.source, origin.source), max(start.destination, origin.destination))
         is_at = start.source == progress.source, start.destination == progress.destination
-        if any(is_at) and start.source <= progress.source and start.destination <= progress.destination:
+        if any(is_at) and start.precedes(progress):
             return Alignment(Aligned.BY_POSITION, *progress, f"{note}, so only records behind it are left")
     source, destination = (
         first_records(log, place, log.offsets.end) for log, place in zip((ours, theirs), start, strict=True)

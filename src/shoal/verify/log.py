@@ -40,7 +40,6 @@ from ..records import (
     fingerprint_plain,
     read_records_as,
     split,
-    verify_crc,
 )
 from ..topic_partition import TopicPartition
 from .errors import DamagedLog
@@ -237,33 +236,27 @@ class Log:
                 raise
 
     def _until_broken(self, walk: _Walk) -> Iterator[Run]:
-        with closing(self._connect()) as reader:
+        reader = PartitionReader(self.cluster, self.partition, self.isolation_level, BUFFER_BYTES)
+        with closing(reader):
             reader.ask(walk.offset)
             while walk.offset < walk.end:
-                begin, runs = walk.offset, list[Run]()
-                fetched = self._receive(reader)
+                if self.stop.is_set():
+                    raise Stopped
+                begin, runs = (walk.offset, walk.suspect), list[Run]()
+                fetched = reader.receive()
+                self.bytes_read += len(fetched.record_set)
                 try:
                     runs.extend(self._runs_of(walk, fetched))
                 except CorruptBatch:
                     yield from runs
                     raise
-                if walk.offset == begin:
-                    where = f"fetching {self.partition} at offset {begin} from {self.cluster}"
+                if begin == (walk.offset, walk.suspect):
+                    where = f"fetching {self.partition} at offset {walk.offset} from {self.cluster}"
                     raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "the answer has no batch")
                 if walk.offset < walk.end:
                     # Asked for before these are used: broker and comparison work at the same time.
                     reader.ask(walk.offset)
                 yield from runs
-
-    def _connect(self) -> PartitionReader:
-        return PartitionReader(self.cluster, self.partition, self.isolation_level, BUFFER_BYTES)
-
-    def _receive(self, reader: PartitionReader) -> FetchedPartition:
-        if self.stop.is_set():
-            raise Stopped
-        fetched = reader.receive()
-        self.bytes_read += len(fetched.record_set)
-        return fetched
 
     def _runs_of(self, walk: _Walk, fetched: FetchedPartition) -> Iterator[Run]:
         """Yield runs of plain batches, and the others one by one."""
@@ -283,47 +276,20 @@ class Log:
                     run = walk.single(found, decision) if isinstance(found, RecordBatch) else found
                     if run is not None:
                         yield run
+                break
             except CorruptBatch as error:
-                run = self._run_of_unsound(scan, walk, data, error.reason)
+                batch = batch_at(data, scan.position)
+                if batch is None or walk.suspect != walk.offset:
+                    # Fetched once more, to rule out the network.
+                    walk.suspect = walk.offset
+                    return
+                batch = _ended_by(batch, data[scan.position + batch.header.size :])
+                scan.go_past(batch)
+                run = walk.single(batch, Decision.CROP, error.reason)
                 if run is not None:
                     yield run
-            else:
-                break
         if scan.is_over:
             walk.offset = walk.end
-
-    def _run_of_unsound(self, scan: Scan[Run], walk: _Walk, data: memoryview, damage: str) -> Run | None:
-        """
-        Go on past a batch that does not match its CRC, unless it does once it is fetched again.
-
-        Raises:
-            CorruptBatch: The batch has no end, or is a marker without a control record.
-
-        """
-        batch = batch_at(data, scan.position)
-        assert batch is not None
-        sound = self._fetched_again(batch, damage)
-        if isinstance(sound, RecordBatch):
-            run = walk.single(sound, scan.decided(sound))
-        else:
-            batch = _ended_by(batch, data[scan.position + batch.header.size :])
-            run = walk.single(batch, Decision.CROP, sound)
-        scan.go_past(batch)
-        return run
-
-    def _fetched_again(self, batch: RecordBatch, damage: str) -> RecordBatch | str:
-        """Fetch a batch again, to rule out the network; return its damage instead if it has any."""
-        with closing(self._connect()) as reader:
-            try:
-                reader.ask(batch.header.base_offset)
-                again = next(split(self._receive(reader).record_set))
-                verify_crc(again)
-            except CorruptBatch as error:
-                return error.reason
-            except (ShoalError, StopIteration):
-                return damage
-            # The buffer of that connection is closed with it.
-            return again._replace(view=memoryview(bytes(again.view)))
 
     # Records
 
@@ -388,6 +354,7 @@ class _Walk:
         start: Records before it do not count.
         end: The first offset that is not wanted.
         offset: The next offset to fetch.
+        suspect: The offset at which a batch did not match its CRC; it is fetched once more.
 
     """
 
@@ -395,6 +362,7 @@ class _Walk:
         self.start = start
         self.end = end
         self.offset = start
+        self.suspect = -1
         self._gap = 0
 
     def plain_run(

@@ -252,14 +252,13 @@ class PartitionComparison:
                     return
             del self._parts[before:]
             for log in (ours, theirs):
-                start = min(log.first_at(EARLIEST) or 0, log.offsets.end)
-                log.offsets = OffsetRange(max(log.offsets.start, start), log.offsets.end)
+                log.offsets = log.offsets.since(min(log.first_at(EARLIEST) or 0, log.offsets.end))
 
     def _compare_once(self, plan: PartitionPlan, ours: Log, theirs: Log) -> None:
         starts = Place(ours.offsets.start, theirs.offsets.start)
         begun = begin(ours, theirs, plan.copied, plan.note)
         here, there = (
-            Cursor(log, OffsetRange(max(place, log.offsets.start), log.offsets.end))
+            Cursor(log, log.offsets.since(place))
             for log, place in zip((ours, theirs), begun.place, strict=True)
         )
         part = _Part(plan, starts, begun, (here, there))

@@ -49,8 +49,7 @@ class Copied(NamedTuple):
             places.append(Place(start.source, there.offset))
         if here.exactness is Exactness.EXACT:
             places.append(Place(here.offset, start.destination))
-        behind = (each for each in places if each.source >= start.source)
-        return min((each for each in behind if each.destination >= start.destination), default=None)
+        return min(filter(start.precedes, places), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +97,32 @@ class PartitionPlan:
 
         """
         start = Place(*reached)
-        if start.source > self.source_log.end or start.destination > self.destination_log.end:
+        if not start.precedes(self.ends):
             return replace(self, mirrored_until=start.source)
-        return replace(
-            self,
-            source_log=OffsetRange(max(self.source_log.start, start.source), self.source_log.end),
-            destination_log=OffsetRange(
-                max(self.destination_log.start, start.destination), self.destination_log.end
-            ),
-            copied=self._begun_at(start),
-            note="an earlier comparison",
-        )
+        return self._from(start, "an earlier comparison")
 
     def between(self, start: Place, end: Place) -> PartitionPlan:
         """Return the plan for the records between two places; the logs' own starts are found as ever."""
         is_first = start == (self.source_log.start, self.destination_log.start)
+        part = self if is_first else self._from(start, "the range")
         part = replace(
-            self,
-            source_log=OffsetRange(start.source, end.source),
-            destination_log=OffsetRange(start.destination, end.destination),
-            copied=self.copied if is_first else self._begun_at(start),
-            note=self.note if is_first else "the range",
+            part,
+            source_log=part.source_log._replace(end=end.source),
+            destination_log=part.destination_log._replace(end=end.destination),
         )
         # The copy has the records behind an end within the logs, so all before it must be there.
         is_last = end.destination == self.ends.destination
         return part if is_last else replace(part, open_transactions=(), mirrored_until=end.source)
 
-    def _begun_at(self, place: Place) -> Copied:
-        return Copied(place, place) if self.copied is None else self.copied._replace(origin=place)
+    def _from(self, place: Place, note: str) -> PartitionPlan:
+        """Return the plan for the records behind a place, at which the copy is known to begin."""
+        return replace(
+            self,
+            source_log=self.source_log.since(place.source),
+            destination_log=self.destination_log.since(place.destination),
+            copied=Copied(place, place) if self.copied is None else self.copied._replace(origin=place),
+            note=note,
+        )
 
 
 @dataclass(frozen=True, slots=True)
