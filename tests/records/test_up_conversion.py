@@ -109,8 +109,8 @@ def test_append_time_of_a_wrapper_applies_to_its_messages(codec: Codec) -> None:
     assert timestamp == 77
 
 
-@pytest.mark.parametrize("offset", [0, 1, 9])
-def test_wrapper_offset_may_be_that_of_the_last_message_later_or_0(offset: int) -> None:
+@pytest.mark.parametrize("offset", [0, 1, 9, -1])
+def test_wrapper_offset_may_be_any(offset: int) -> None:
     inner = sent(1, 0, b"k", b"a") + sent(1, 1, b"k", b"b")
     assert len(read(wrapped(1, offset, inner, Codec.GZIP))) == 2
 

@@ -111,7 +111,7 @@ def test_verify_reports_a_flipped_payload_bit_with_its_side(mirrored: TwoBrokers
     assert f"{STARTS[index]}" in str(difference)
 
 
-@pytest.mark.parametrize(("position", "bit"), [(17, 3), (22, 0), (22, 5), (30, 1), (42, 0), (50, 7)])
+@pytest.mark.parametrize(("position", "bit"), [(17, 3), (22, 0), (22, 5), (30, 1), (42, 0), (50, 7), (24, 0)])
 def test_verify_reports_a_flipped_header_bit(mirrored: TwoBrokers, position: int, bit: int) -> None:
     flip(mirrored.destination.log("topic"), 4, position, bit)
     report = partition(mirrored)
