@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import CorruptBatch
-from shoal.records import AbortedTransactions, CheckedCrcs, Decision, OffsetsGoBack, RecordBatch, Scan
-from tests.world.batches import TRANSACTIONAL, batch, marker
+from shoal.records import (
+    AbortedTransactions,
+    CheckedCrcs,
+    Codec,
+    Decision,
+    OffsetsGoBack,
+    RecordBatch,
+    Scan,
+    Walked,
+)
+from tests.world.batches import TRANSACTIONAL, batch, marker, message, wrapper
 
 ABORT = 0
 
@@ -73,3 +82,38 @@ def test_scan_refuses_a_wrong_crc_only_of_checked_batches(
                 scanned(damaged(written), crcs=crcs)
         else:
             assert len(scanned(damaged(written), crcs=crcs)) == 1
+
+
+def test_scan_hands_places_to_a_walk_and_says_up_to_where_transactions_are_committed() -> None:
+    kept = [batch(2, base_offset=offset, flags=TRANSACTIONAL, producer_id=1) for offset in (0, 2)]
+    rest = [batch(1, base_offset=4, flags=TRANSACTIONAL, producer_id=1), marker(ABORT, 1, base_offset=5)]
+    asked = []
+
+    def walk(position: int, end_offset: int, transactional: bool) -> Walked[str] | None:
+        asked.append((end_offset, transactional))
+        return None if position else Walked("run", len(kept[0]), 2)
+
+    log = memoryview(bytearray().join([*kept, *rest, batch(1, base_offset=6), batch(1, base_offset=7)]))
+    found = Scan(log, 0, AbortedTransactions([(1, 4)]), end_offset=7, plain=walk)
+    assert [each[0] for each in found] == [
+        Decision.COPY,  # the run
+        Decision.COPY,
+        Decision.DROP_ABORTED,
+        Decision.DROP_CONTROL,
+        Decision.COPY,
+    ]
+    assert (found.is_over, found.offset) == (True, 7)
+    assert asked == [(4, True), (4, True), (7, False), (7, False), (7, True), (7, True)]
+
+
+def test_scan_continues_at_the_batch_at_which_its_reader_ended() -> None:
+    found = Scan[RecordBatch](memoryview(batch(2) + batch(3, base_offset=2)), 0, None)
+    assert [next(iter(found))[1].header.base_offset for _ in range(2)] == [0, 0]
+    found.go_past(next(iter(found))[1])
+    assert [each.header.base_offset for _, each in found] == [2]
+
+
+def test_compressed_message_that_ends_behind_the_end_begins_before_it() -> None:
+    wrapped = wrapper(1, Codec.GZIP, [message(1, b"x", offset=each) for each in range(3)], offset=4)
+    found = Scan[RecordBatch](memoryview(batch(2) + wrapped), 0, None, end_offset=3)
+    assert [decision for decision, _ in found] == [Decision.COPY, Decision.REBUILD_MAGIC]
