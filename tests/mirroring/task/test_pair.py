@@ -297,6 +297,15 @@ def test_batch_with_a_base_offset_too_large_loses_no_records(brokers: TwoBrokers
     brokers.assert_exact(history)
 
 
+def test_batches_whose_offsets_contradict_each_other_are_not_sent(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 3, 2, 2, 3)
+    answers(brokers.source, ApiKey.FETCH, flipping(1, 7, 0x04), times=100)
+    (stopped,) = brokers.start().result().stopped
+    assert brokers.copied("topic", 0) == history.committed[: stopped.offset]
+
+
 # Permanent refusals by the destination
 
 PERMANENT: dict[ErrorCode, str] = {
