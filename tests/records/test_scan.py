@@ -84,7 +84,7 @@ def test_scan_refuses_a_wrong_crc_only_of_checked_batches(
             assert len(scanned(damaged(written), crcs=crcs)) == 1
 
 
-def test_scan_hands_places_to_a_walk_and_says_up_to_where_transactions_are_committed() -> None:
+def test_scan_gives_its_walk_the_end_of_committed_transactions() -> None:
     kept = [batch(2, base_offset=offset, flags=TRANSACTIONAL, producer_id=1) for offset in (0, 2)]
     rest = [batch(1, base_offset=4, flags=TRANSACTIONAL, producer_id=1), marker(ABORT, 1, base_offset=5)]
     asked = []
