@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from shoal.client import cluster as cluster_module
+from shoal.client import config as config_module
 from shoal.client.connection import Connection
 from shoal.client.lot import ACKS_ALL, Gate, Limits, Lot, Sent, open_gate
 from shoal.client.opening import open_socket
@@ -49,7 +49,7 @@ class Requests:
                 raise self._failures.pop()
             return sent
 
-        monkeypatch.setattr(cluster_module, "open_socket", tapped)
+        monkeypatch.setattr(config_module, "open_socket", tapped)
         monkeypatch.setattr(sender, "send", recorded)
 
     def acting(self, at_check: int, action: Callable[[], object]) -> Watched:
