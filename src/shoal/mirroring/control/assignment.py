@@ -1,5 +1,5 @@
 """
-Which task has which partition.
+Which task has which partition: the rules that ``tests/model/assignment.py`` searches.
 
 A partition is in one document at a time. It goes into another one when the former task has reported that it
 left, has closed its connection, or has no lease any more. The next task resumes by the group's position.
