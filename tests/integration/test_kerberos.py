@@ -23,8 +23,9 @@ from rig.wait import wait_until
 from shoal.client.broker_state import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
+from shoal.client.security.held import Keeper
+from shoal.client.security.kerberos import by_ticket, tickets_of_keytab
 from shoal.client.security.login import Exchange, KerberosLogin, LoginRefused, NoCredentials
-from shoal.client.security.tickets import HeldTickets, by_ticket
 from shoal.errors import AccessRefused, Disconnected
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
@@ -305,7 +306,7 @@ def test_broker_with_another_key_refuses_the_ticket(kafka: KerberosKafka) -> Non
 
 def failure_of(login: KerberosLogin) -> NoCredentials:
     with pytest.raises(NoCredentials) as failure:
-        next(by_ticket(login, "localhost", HeldTickets()))
+        next(by_ticket(login, "localhost", Keeper(tickets_of_keytab)))
     return failure.value
 
 
@@ -327,20 +328,20 @@ def test_old_keytab_is_named_and_a_new_one_is_read(realm: KerberosRealm, tmp_pat
     realm.change_key("rotated")
     assert f"'{mine}'" in failure_of(login).reason
     mine.write_bytes(realm.keytab("rotated").read_bytes())
-    assert next(by_ticket(login, "localhost", HeldTickets()))
+    assert next(by_ticket(login, "localhost", Keeper(tickets_of_keytab)))
 
 
 def test_refused_tickets_are_replaced_after_five_minutes(realm: KerberosRealm) -> None:
     login = login_of(realm.add("refused"), "refused")
     now = 1000.0
-    tickets = HeldTickets(lambda: now)
+    tickets = Keeper(tickets_of_keytab, lambda: now)
     for seconds, requests in ((0, 1), (299, 1), (2, 2), (1, 2)):
         now += seconds
         exchange = by_ticket(login, "localhost", tickets)
         next(exchange)
         with pytest.raises(LoginRefused):
             exchange.throw(LoginRefused())
-        tickets.credentials(login)
+        tickets.current(login)
         assert realm.requests("refused") == requests
 
 
@@ -377,19 +378,19 @@ def test_expired_ticket_cache_is_named_and_a_new_one_is_read(realm: KerberosReal
     realm.add("expiring")
     login = cache_login(cache)
     realm.kinit("expiring", cache, "-l", "2s")
-    assert next(by_ticket(login, "localhost", HeldTickets()))
+    assert next(by_ticket(login, "localhost", Keeper(tickets_of_keytab)))
     deadline = time.monotonic() + 60
     while (reason := reason_of(login)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert re.search(r"cache'.*\bkinit$", reason)
     realm.kinit("expiring", cache)
-    assert next(by_ticket(login, "localhost", HeldTickets()))
+    assert next(by_ticket(login, "localhost", Keeper(tickets_of_keytab)))
 
 
 def reason_of(login: KerberosLogin) -> str | None:
     try:
-        next(by_ticket(login, "localhost", HeldTickets()))
+        next(by_ticket(login, "localhost", Keeper(tickets_of_keytab)))
     except NoCredentials as error:
         return error.reason
     return None
@@ -418,7 +419,7 @@ class Acceptor:
 
 
 def exchange_with(realm: KerberosRealm, keytabs: dict[str, Path]) -> tuple[Exchange, Acceptor]:
-    exchange = by_ticket(login_of(keytabs["mirror"], "mirror"), "localhost", HeldTickets())
+    exchange = by_ticket(login_of(keytabs["mirror"], "mirror"), "localhost", Keeper(tickets_of_keytab))
     return exchange, Acceptor(realm)
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rig.identity_provider import IdentityProvider
+from rig.identity_provider import IdentityProvider, encoded
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.security.login import Exchange, LoginRefused, OAuthLogin, TokenFile
-from shoal.client.security.token import AccessToken
-from shoal.client.security.tokens import HeldTokens, by_token
+from shoal.client.security.tokens import by_token
 from shoal.errors import AccessRefused, Disconnected
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
@@ -25,29 +24,29 @@ KICK = b"\x01"
 INVALID = b'{"status":"invalid_token","scope":"","openid-configuration":""}'
 
 
-def exchange(value: str = "abc.def-1", *extensions: tuple[str, str]) -> Exchange:
-    tokens = HeldTokens(lambda _: AccessToken(value, "alice"))
-    return by_token(OAuthLogin(TokenFile("/run/token"), extensions), tokens)
+@pytest.fixture
+def exchange(tmp_path: Path) -> Exchange:
+    """A login by a token of alice, after the first message."""
+    (tmp_path / "token").write_text(f"{encoded({})}.{encoded({'sub': 'alice'})}.x")
+    begun = by_token(OAuthLogin(TokenFile(str(tmp_path / "token"))))
+    next(begun)
+    return begun
 
 
 @pytest.mark.parametrize(
     ("answer", "status"), [(INVALID, " (invalid_token)"), (b"no", ""), (b"[1]", ""), (b'{"status":1}', "")]
 )
-def test_refusal_is_acknowledged_and_named(answer: bytes, status: str) -> None:
-    begun = exchange()
-    next(begun)
-    assert begun.send(answer) == KICK
+def test_refusal_is_acknowledged_and_named(exchange: Exchange, answer: bytes, status: str) -> None:
+    assert exchange.send(answer) == KICK
     with pytest.raises(LoginRefused) as refused:
-        begun.throw(LoginRefused())
+        exchange.throw(LoginRefused())
     assert all(each in refused.value.reason for each in ("'alice'", f"OAUTHBEARER{status}"))
 
 
-def test_message_after_a_refusal_does_not_fit() -> None:
-    begun = exchange()
-    next(begun)
-    begun.send(INVALID)
+def test_message_after_a_refusal_does_not_fit(exchange: Exchange) -> None:
+    exchange.send(INVALID)
     with pytest.raises(ValueError, match=r"fit.*mechanism"):
-        begun.send(INVALID)
+        exchange.send(INVALID)
 
 
 class TokenBroker:
@@ -93,19 +92,6 @@ def test_connections_share_a_token_of_the_endpoint(provider: IdentityProvider) -
     assert len(provider.requests) == 1
 
 
-def test_refused_token_ends_a_login_that_never_worked(provider: IdentityProvider) -> None:
-    broker = TokenBroker(lambda _: False)
-    with (
-        sasl_broker(broker.answer) as address,
-        Cluster(config(address, provider.token_url)) as cluster,
-        pytest.raises(AccessRefused) as refused,
-    ):
-        cluster.refresh([])
-    assert refused.value.is_login
-    assert all(each in str(refused.value) for each in (address, "'mirror'", "OAUTHBEARER", "(invalid_token)"))
-    assert not any(token in str(refused.value) for token in broker.received)
-
-
 def test_wrong_secret_ends_a_login_that_never_worked(provider: IdentityProvider) -> None:
     provider.clients = {}
     with (
@@ -143,23 +129,6 @@ def test_token_of_new_keys_is_accepted_after_a_refusal(provider: IdentityProvide
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
     assert len(provider.requests) == 2
-
-
-def test_login_is_renewed_with_a_new_token(provider: IdentityProvider) -> None:
-    provider.lives_s = 1
-    broker = TokenBroker()
-    with sasl_broker(broker.answer, session_ms=1000) as address:
-        security = config(address, provider.token_url).security
-        host, _, port = address.partition(":")
-        with Connection(
-            Address(host, int(port)), client_id="me", timeout_s=20, security=security
-        ) as connection:
-            deadline = time.monotonic() + 30
-            while len(broker.received) < 3:
-                assert time.monotonic() < deadline
-                connection.request(ApiKey.METADATA, topics=[])
-                time.sleep(0.02)
-    assert len(set(broker.received)) == 3
 
 
 def test_new_token_of_a_file_renews_the_login(tmp_path: Path) -> None:

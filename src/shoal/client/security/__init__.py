@@ -3,8 +3,7 @@ TLS and SASL of broker connections, configured by the properties of Kafka's Java
 
 ``properties`` reads Java's properties (with ``jaas``, ``oauth_properties``, ``kerberos`` and ``stores``) into
 a :class:`Security`, which has all certificates and passwords in memory: no connection reads a file again, but
-that of a token, keytab or ticket. ``tls`` and ``sasl`` use it; ``tokens`` gets and keeps access tokens, and
-``tickets`` those of Kerberos.
+that of a token, keytab or ticket. ``tls`` and ``sasl`` use it; ``tokens`` gets and keeps access tokens.
 """
 
 from .login import LEAST_SCRAM_ITERATIONS, LoginRefused, NoCredentials, PasswordLogin, Security

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .kerberos import by_ticket
 from .login import Exchange, KerberosLogin, LoginRefused, OAuthLogin, PasswordLogin
 
 __all__ = ["LEAST_ITERATIONS_PROPERTY", "begin_exchange", "by_password"]
@@ -24,11 +25,9 @@ def begin_exchange(login: PasswordLogin | OAuthLogin | KerberosLogin, host: str)
     """
     if isinstance(login, PasswordLogin):
         return by_password(login)
-    # Imported here, since most clusters have passwords.
     if isinstance(login, KerberosLogin):
-        from .tickets import by_ticket
-
         return by_ticket(login, host)
+    # Imported here, since most clusters have passwords.
     from .tokens import by_token
 
     return by_token(login)

@@ -7,7 +7,6 @@ Each process has its own tokens; :mod:`.held` describes how long one serves.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -21,11 +20,11 @@ from .token import AccessToken, read_token
 
 __all__ = [
     "CLASS_PROPERTY",
-    "HeldTokens",
     "by_token",
     "class_of",
     "held_tokens",
     "retrieve",
+    "subject_of",
 ]
 
 CLASS_PROPERTY = "sasl.login.callback.handler.class"
@@ -103,43 +102,23 @@ def class_of(name: str) -> type[Any]:
     return found
 
 
-class HeldTokens(Keeper[OAuthLogin, AccessToken]):
-    """The tokens of one process."""
-
-    def __init__(
-        self,
-        source: Callable[[OAuthLogin], AccessToken] = retrieve,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """
-        Begin without tokens.
-
-        Args:
-            source: Returns a new token, or raises :class:`NoCredentials`.
-            clock: Returns the seconds of a monotonic clock.
-
-        """
-
-        def new(login: OAuthLogin) -> tuple[AccessToken, float]:
-            token = source(login)
-            # A file is cheap to read, and its program decides when the token is replaced.
-            return token, 0.0 if isinstance(login.source, TokenFile) else token.lives_s or 0.0
-
-        super().__init__(new, clock)
-
-    def subject(self, login: OAuthLogin) -> str:
-        """Return the subject of the token of this process; empty if it is unknown without a request."""
-        if not isinstance(login.source, TokenFile):
-            known = self.known(login)
-            return known.subject if known is not None else ""
-        try:
-            return _of_file(login.source, login.subject_claim).subject
-        except NoCredentials:
-            return ""
+def _new(login: OAuthLogin) -> tuple[AccessToken, float]:
+    token = retrieve(login)
+    # A file is cheap to read, and its program decides when the token is replaced.
+    return token, 0.0 if isinstance(login.source, TokenFile) else token.lives_s or 0.0
 
 
 #: The tokens of this process.
-held_tokens = HeldTokens()
+held_tokens: Keeper[OAuthLogin, AccessToken] = Keeper(_new)
+
+
+def subject_of(login: OAuthLogin) -> str:
+    """Return the subject of the token of this process; empty if it is unknown without a request."""
+    try:
+        token = retrieve(login) if isinstance(login.source, TokenFile) else held_tokens.known(login)
+    except NoCredentials:
+        return ""
+    return "" if token is None else token.subject
 
 
 _SEPARATOR = "\x01"
@@ -150,7 +129,7 @@ _ADVICE = (
 )
 
 
-def by_token(login: OAuthLogin, tokens: HeldTokens = held_tokens) -> Exchange:
+def by_token(login: OAuthLogin) -> Exchange:
     """
     Log in by a token; if the broker refuses it, an empty message ends the exchange.
 
@@ -159,7 +138,7 @@ def by_token(login: OAuthLogin, tokens: HeldTokens = held_tokens) -> Exchange:
         ValueError: The broker sends a second message after its refusal.
 
     """
-    token = tokens.current(login)
+    token = held_tokens.current(login)
     pairs = [("auth", f"Bearer {token.value}"), *login.extensions]
     named = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs)
     status = ""
@@ -172,7 +151,7 @@ def by_token(login: OAuthLogin, tokens: HeldTokens = held_tokens) -> Exchange:
             if (yield _SEPARATOR.encode()):
                 raise ValueError("its message does not fit the mechanism")
     except LoginRefused as refused:
-        tokens.discard(login, token)  # a new one may be accepted
+        held_tokens.discard(login, token)  # a new one may be accepted
         whose = f" of {token.subject!r}" if token.subject else ""
         shown = f" ({status})" if status else ""
         raise LoginRefused(
