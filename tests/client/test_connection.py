@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import select
+import signal
 import socket
 import struct
 import threading
@@ -211,22 +212,40 @@ def test_receive_of_other_correlation_id_closes_connection(listen: Listen) -> No
             connection.request(ApiKey.METADATA, topics=[])
 
 
-def interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
+def list_topics(connection: Connection, buffer: ReceiveBuffer) -> None:
+    connection.send(ApiKey.METADATA, topics=[])
+    connection.receive(buffer)
 
 
-def test_receive_interrupted_in_a_frame_closes_connection(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with to(broker) as connection:
-        connection.send(ApiKey.METADATA, topics=[])
-        monkeypatch.setattr("shoal.client.receiving.Incoming.fill", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            connection.receive(ReceiveBuffer(MIB))
-        assert connection.closed
+def test_receive_interrupted_in_a_frame_closes_connection(listen: Listen) -> None:
+    is_interrupted = threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        if not is_interrupted.is_set():
+            is_interrupted.set()
+            raise KeyboardInterrupt
+
+    def serve(sock: socket.socket) -> None:
+        read_frame(sock)
+        sock.sendall(framed(1, bytes(1000))[:500])
+        while not is_interrupted.wait(0.01):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, interrupt)
+    try:
+        with connect(listen(after_versions(serve))) as connection:
+            with pytest.raises(KeyboardInterrupt):
+                list_topics(connection, ReceiveBuffer(MIB))
+            assert connection.closed
+    finally:
+        is_interrupted.set()
+        signal.signal(signal.SIGUSR2, before)
 
 
 def test_send_interrupted_closes_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
     with to(broker) as connection:
         monkeypatch.setattr("shoal.client.connection.send_all", interrupted)
         with pytest.raises(KeyboardInterrupt):

@@ -28,7 +28,7 @@ from .opening import (
     open_tls,
     prepare_socket,
 )
-from .receiving import Expected, Incoming, ReceivingEnd
+from .receiving import Expected, ReceivingEnd
 from .security import Security
 
 __all__ = ["Connection", "SentRequests", "version_or_close"]
@@ -113,7 +113,6 @@ class Connection(ReceivingEnd):
         try:
             if security is not None and security.tls:
                 self._socket = open_tls(self._socket, address, security.tls, timeout_s)
-            self._incoming = Incoming(self._socket, is_tls=self._is_tls)
             self.versions = ask_versions(self.request_version, address)
             if security is not None and security.mechanism:
                 self._log_in(security)
@@ -189,7 +188,7 @@ class Connection(ReceivingEnd):
             The socket, open until the end: :meth:`abort` only shuts it down. One of TLS waits for nothing.
 
         """
-        is_busy = self.closed or self.in_flight or self._incoming.ahead
+        is_busy = self.closed or self.in_flight or self._ahead
         assert not is_busy
         self._borrower = words
         try:

@@ -28,7 +28,6 @@ from .security import (
 )
 
 __all__ = [
-    "CLOSED",
     "CONNECT_S",
     "ask_versions",
     "broken",
@@ -40,7 +39,7 @@ __all__ = [
     "with_advertiser",
 ]
 
-CLOSED = "the broker closed the connection"
+_CLOSED = "the broker closed the connection"
 
 #: The limit of one connection attempt. Java's socket.connection.setup.timeout.ms is 10 s, but an operator
 #: who starts a mirror waits for this. The kernel sends SYNs at 0, 1 and 3 s, and callers try again.
@@ -201,13 +200,13 @@ def hangup_reason(responses: int, *, is_tls: bool, logs_in: bool) -> str:
 
     """
     if responses == 0 and not is_tls:
-        return f"{CLOSED} at the first request. {TLS_ADVICE}"
+        return f"{_CLOSED} at the first request. {TLS_ADVICE}"
     if responses == 1 and not logs_in:
         protocol = "SASL_SSL" if is_tls else "SASL_PLAINTEXT"
         return (
-            f"{CLOSED} at the first request. If its listener requires SASL, set security.protocol={protocol}"
+            f"{_CLOSED} at the first request. If its listener requires SASL, set security.protocol={protocol}"
         )
-    return CLOSED
+    return _CLOSED
 
 
 def broken(address: Address, error: OSError, *, is_tls_opening: bool) -> Disconnected | AccessRefused:

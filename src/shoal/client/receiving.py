@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..errors import AccessRefused, Disconnected, ProtocolError
@@ -20,10 +21,10 @@ from ..net.address import Address
 from ..protocol import codec
 from ..protocol.primitives import INT32
 from .answer_sizes import LARGEST_FRAME, AnswerSizes
-from .opening import CLOSED, broken, hangup_reason
+from .opening import broken, hangup_reason
 from .security import Security
 
-__all__ = ["Expected", "FetchedBytes", "FreshMemory", "Incoming", "ReceiveBuffer", "ReceivingEnd"]
+__all__ = ["Expected", "FetchedBytes", "FreshMemory", "ReceiveBuffer", "ReceivingEnd"]
 
 #: The slowest response that is still received after its timeout. Without this bound, a broker that sends one
 #: byte for each wait would hold a request for years.
@@ -31,68 +32,6 @@ _SLOWEST_BYTES_PER_S = 64 * 1024
 
 #: The size of a recv for responses without batches, often several at once.
 _SMALL_RECEIVE = 64 * 1024
-
-
-class Incoming:
-    """
-    Receives from a socket: small parts with bytes ahead, large ones straight into the caller's memory.
-
-    Each method raises OSError if the socket fails or the bytes come too slowly.
-
-    Attributes:
-        ahead: The bytes that came with the last part, and belong to the next ones.
-
-    """
-
-    def __init__(self, connected: socket.socket, *, is_tls: bool) -> None:
-        self.ahead = bytearray()
-        self._socket = connected
-        self._flags = 0 if is_tls else socket.MSG_WAITALL
-
-    def take(self, size: int, timeout_s: float) -> memoryview:
-        """Return ``size`` bytes in new memory; raises EOFError if the broker closed the connection."""
-        deadline = _deadline(size, timeout_s)
-        while len(self.ahead) < size:
-            check_deadline(deadline)
-            data = self._socket.recv(_SMALL_RECEIVE)
-            if not data:
-                raise EOFError
-            self.ahead += data
-        result = bytes(self.ahead[:size])
-        del self.ahead[:size]
-        return memoryview(result)
-
-    def fill(self, view: memoryview, timeout_s: float) -> None:
-        """Fill a view, usually by one system call; raises EOFError if the broker closed the connection."""
-        received = self._take_ahead(view)
-        deadline = _deadline(len(view), timeout_s)
-        while received < len(view):
-            check_deadline(deadline)
-            count = self._socket.recv_into(view[received:], 0, self._flags)
-            if count == 0:
-                raise EOFError
-            received += count
-
-    def read(self, view: memoryview) -> int:
-        """Receive one byte or more, up to the size of the view; 0 if the broker closed the connection."""
-        return self._take_ahead(view) or self._socket.recv_into(view)
-
-    def _take_ahead(self, view: memoryview) -> int:
-        count = min(len(self.ahead), len(view))
-        if count:
-            view[:count] = self.ahead[:count]
-            del self.ahead[:count]
-        return count
-
-
-def _deadline(size: int, timeout_s: float) -> float:
-    return time.monotonic() + timeout_s + size / _SLOWEST_BYTES_PER_S
-
-
-def check_deadline(deadline: float) -> None:
-    """Raise BlockingIOError after a time of the monotonic clock."""
-    if time.monotonic() > deadline:
-        raise BlockingIOError("the answer comes too slowly")
 
 
 class ReceiveBuffer:
@@ -134,6 +73,11 @@ class FreshMemory:
         return memoryview(FetchedBytes(size))
 
 
+def _check(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise BlockingIOError("the answer comes too slowly")
+
+
 #: A TLS alert read as the size of a response: 0x15, and version 3.x.
 _ALERTS = range(0x15030000, 0x15040000)
 
@@ -150,14 +94,15 @@ class ReceivingEnd:
     """
     The socket of a broker, and the responses that come on it.
 
+    Small parts are received with bytes ahead, which belong to the next ones; large parts go straight into the
+    caller's memory.
+
     Attributes:
         address: The broker's address.
         sizes: The bounds of responses.
         timeout_s: The limit of each wait.
 
     """
-
-    _incoming: Incoming
 
     def __init__(
         self,
@@ -169,7 +114,7 @@ class ReceivingEnd:
         sizes: AnswerSizes | None,
     ) -> None:
         """
-        Take over a socket. Set ``_incoming`` when its handshake is done.
+        Take over a socket.
 
         Args:
             sizes: The bounds of responses; by default those of :class:`AnswerSizes`.
@@ -185,6 +130,8 @@ class ReceivingEnd:
         self._responses = 0
         self._last_response_at = time.monotonic()
         self._socket: socket.socket = connected
+        #: The bytes that came with the last part.
+        self._ahead = bytearray()
 
     def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
         """
@@ -232,14 +179,14 @@ class ReceivingEnd:
     @property
     def is_readable(self) -> bool:
         """Whether there are received bytes, as far as that is known without a system call."""
-        if self._incoming.ahead:
+        if self._ahead:
             return True
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
     @property
     def is_answered(self) -> bool:
         """Whether :meth:`receive` needs no more bytes: a whole response came with the one before it."""
-        ahead = self._incoming.ahead
+        ahead = self._ahead
         if not self._in_flight or len(ahead) < INT32.size:
             return False
         size: int = INT32.unpack_from(ahead)[0]
@@ -277,27 +224,63 @@ class ReceivingEnd:
 
     def _receive_small(self, size: int) -> memoryview:
         """Receive ``size`` bytes into new memory; bytes behind them wait for the next call."""
+        with self._closes_if_cut():
+            deadline = self._deadline(size)
+            while len(self._ahead) < size:
+                _check(deadline)
+                data = self._socket.recv(_SMALL_RECEIVE)
+                if not data:
+                    raise EOFError
+                self._ahead += data
+        result = bytes(self._ahead[:size])
+        del self._ahead[:size]
+        return memoryview(result)
+
+    def _receive_into(self, view: memoryview) -> memoryview:
+        """Fill a view, usually by one system call."""
+        with self._closes_if_cut():
+            received = self._take_ahead(view)
+            deadline = self._deadline(len(view))
+            while received < len(view):
+                _check(deadline)
+                count = self._socket.recv_into(view[received:], 0, 0 if self._is_tls else socket.MSG_WAITALL)
+                if count == 0:
+                    raise EOFError
+                received += count
+        return view
+
+    def _receive_some(self, view: memoryview) -> int:
+        """Receive one byte or more, up to the size of the view."""
+        with self._closes_if_cut():
+            count = self._take_ahead(view) or self._socket.recv_into(view)
+            if not count:
+                raise EOFError
+        return count
+
+    def _take_ahead(self, view: memoryview) -> int:
+        count = min(len(self._ahead), len(view))
+        if count:
+            view[:count] = self._ahead[:count]
+            del self._ahead[:count]
+        return count
+
+    def _deadline(self, size: int) -> float:
+        return time.monotonic() + self.timeout_s + size / _SLOWEST_BYTES_PER_S
+
+    @contextlib.contextmanager
+    def _closes_if_cut(self) -> Iterator[None]:
+        """Close the socket if a part of a response was received, and the rest cannot be."""
         try:
-            return self._incoming.take(size, self.timeout_s)
+            yield
         except EOFError as error:
             logs_in = bool(self._security and self._security.mechanism)
             reason = hangup_reason(self._responses, is_tls=self._is_tls, logs_in=logs_in)
             raise self._broken(ConnectionResetError(reason)) from error
         except OSError as error:
             raise self._broken(error) from error
-
-    def _receive_into(self, view: memoryview) -> memoryview:
-        """Fill a view, usually by one system call."""
-        try:
-            self._incoming.fill(view, self.timeout_s)
-        except EOFError as error:
-            raise self._broken(ConnectionResetError(CLOSED)) from error
-        except OSError as error:
-            raise self._broken(error) from error
         except BaseException:
-            self.close()  # the received part of the frame is lost
+            self.close()  # Ctrl-C: the received part may be lost
             raise
-        return view
 
     def _broken(self, error: OSError) -> Disconnected | AccessRefused:
         self.close()

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..client.answer_sizes import ANSWER_BYTES_PROPERTY, LARGEST_FRAME
 from ..client.connection import Connection
-from ..client.opening import CLOSED
 from ..client.receiving import Expected
 from ..net.address import Address
 from ..net.hung_up import HUNG_UP
@@ -123,13 +122,7 @@ class Upstream(Connection):
 
     def read_into(self, view: memoryview) -> int:
         """Receive at least one byte, and at most the size of the view, after :meth:`begin_frame`."""
-        try:
-            count = self._incoming.read(view)
-        except OSError as error:
-            raise self._broken(error) from error
-        if not count:
-            raise self._broken(ConnectionResetError(f"{CLOSED} within an answer"))
-        return count
+        return self._receive_some(view)
 
     # Whole
 
