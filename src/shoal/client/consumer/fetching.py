@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from ...error_codes import ErrorCode, named_code
-from ...errors import BrokerError, Disconnected, ProtocolError, ShoalError
+from ...errors import AccessRefused, BrokerError, Disconnected, ProtocolError, ShoalError
 from ...printable import logger
 from ...protocol.fetch import FetchedPartition
 from ...topic_partition import TopicPartition
 from ..cluster import Cluster
-from ..fetch import Fetcher, FetchFrom
+from ..fetch import Fetcher
+from ..fetchers import Fetchers
 from ..offsets import epoch_end_offsets
-from ..wakeup import Wakeup, wait_for_answers
+from ..wakeup import Wakeup
 from .partitions import ConsumedPartition
 from .records import read_fetched
 from .settings import ConsumerSettings
@@ -40,7 +41,7 @@ class Fetching:
         self._cluster = cluster
         self._settings = settings
         self._wakeup = wakeup
-        self._fetchers: dict[int, Fetcher] = {}
+        self._fetchers = Fetchers(self._connect)
         self._is_stale = False
         self._refresh_at = 0.0
 
@@ -56,7 +57,7 @@ class Fetching:
                 leader = self._leader(state)
                 if leader is not None:
                     by_leader.setdefault(leader, []).append(state)
-        for node_id in [*by_leader.keys(), *(self._fetchers.keys() - by_leader.keys())]:
+        for node_id in {*by_leader, *self._fetchers.leaders}:
             self._ask(node_id, by_leader.get(node_id, []))
 
     def _refresh(self, states: Mapping[TopicPartition, ConsumedPartition], now: float) -> None:
@@ -110,27 +111,12 @@ class Fetching:
             state.seek(end)
         return state.failure is None
 
-    def _ask(self, node_id: int, states: Iterable[ConsumedPartition]) -> None:
-        fetcher = self._fetchers.get(node_id)
-        if fetcher is not None and fetcher.is_waiting:
-            return
+    def _ask(self, node_id: int, states: Collection[ConsumedPartition]) -> None:
         try:
-            if fetcher is None or fetcher.connection.closed:
-                if not states:
-                    return
-                fetcher = self._fetchers[node_id] = self._connect(node_id)
-            wanted = dict(fetcher.wanted)
-            for state in states:
-                assert state.position is not None
-                before = wanted.pop(state.partition, None)
-                if before is None or before[1:3] != (state.position, state.leader_epoch):
-                    fetcher.ask(FetchFrom(state.partition, state.position, state.leader_epoch))
-            for partition in wanted:
-                fetcher.forget(partition)
-            fetcher.send()
+            if self._fetchers.want(node_id, [each.fetch_from for each in states]):
+                self._fetchers.send(node_id)
         except (Disconnected, ProtocolError):
             self._is_stale = True
-            self._drop(node_id)
             for state in states:
                 state.put_off()
 
@@ -150,29 +136,18 @@ class Fetching:
 
     def receive(self, states: Mapping[TopicPartition, ConsumedPartition], timeout_s: float) -> None:
         """Wait for fetch responses or a wakeup, and keep the fetched records."""
-        waiting = {
-            fetcher.connection: node_id for node_id, fetcher in self._fetchers.items() if fetcher.is_waiting
-        }
-        for connection in wait_for_answers(waiting, self._wakeup, timeout_s):
-            node_id = waiting[connection]
-            fetcher = self._fetchers[node_id]
-            try:
-                response = fetcher.receive()
-            except (Disconnected, ProtocolError):
+        for asked, fetched, _ in self._fetchers.receive(self._wakeup, timeout_s):
+            state = states.get(asked.partition)
+            if isinstance(fetched, AccessRefused):
+                raise fetched
+            if isinstance(fetched, ShoalError):
                 self._is_stale = True
-                self._drop(node_id)
-                continue
-            if response.error_code:
-                continue  # of the session; the next request begins another
-            for fetched in response.partitions:
-                partition = TopicPartition(fetched.topic, fetched.partition)
-                state, asked = states.get(partition), fetcher.wanted.get(partition)
-                if state is not None and asked is not None and asked.offset == state.position:
-                    self._keep(state, fetched)
+                if state is not None:
+                    state.put_off()
+            elif state is not None and state.is_fetchable and asked.offset == state.position:
+                self._keep(state, fetched)
 
     def _keep(self, state: ConsumedPartition, fetched: FetchedPartition) -> None:
-        if not state.is_fetchable:
-            return
         code = ErrorCode.of(fetched.error_code)
         assert state.position is not None
         if not code:
@@ -200,14 +175,8 @@ class Fetching:
     @property
     def is_waiting(self) -> bool:
         """Whether an answer is still to come."""
-        return any(fetcher.is_waiting for fetcher in self._fetchers.values())
-
-    def _drop(self, node_id: int) -> None:
-        fetcher = self._fetchers.pop(node_id, None)
-        if fetcher is not None:
-            fetcher.close()
+        return self._fetchers.is_waiting
 
     def close(self) -> None:
         """Close all connections."""
-        for node_id in list(self._fetchers):
-            self._drop(node_id)
+        self._fetchers.close()

@@ -15,6 +15,7 @@ from ...topic_partition import TopicPartition
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient
 from ..committed_offsets import Committed, fetch_offsets
+from ..fetch import FetchFrom
 from ..offsets import list_offsets
 from .records import AnyRecord
 from .settings import ConsumerSettings
@@ -92,6 +93,12 @@ class ConsumedPartition:
         return (
             self.position is not None and self.fetched is None and self.failure is None and not self.is_paused
         )
+
+    @property
+    def fetch_from(self) -> FetchFrom:
+        """The next fetch; the position is known."""
+        assert self.position is not None
+        return FetchFrom(self.partition, self.position, self.leader_epoch)
 
     def take(self, most: int) -> list[AnyRecord]:
         """Return at most ``most`` fetched records, and move the position behind them."""

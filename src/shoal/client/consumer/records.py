@@ -14,7 +14,6 @@ from ...records import (
     CheckedCrcs,
     Codec,
     Decision,
-    Record,
     RecordBatch,
     Scan,
     read_key_value_headers,
@@ -234,46 +233,32 @@ def _read_raw(
     if decision in (Decision.CROP, Decision.REBUILD_MAGIC):
         # The rest of a batch, or messages of an old format: these need a new batch.
         verify_crc(batch)
-        records = [
-            record
-            for record in read_records(batch, settings.max_decompressed_bytes)
-            if record.offset >= position
-        ]
-        if records:
-            yield _rewritten(partition, batch, records)
+        decoded = read_records(batch, settings.max_decompressed_bytes)
+        if records := [record for record in decoded if record.offset >= position]:
+            written = write_batch(records, Codec(header.codec_id))
+            memory = FetchedBytes(written.view)
+            # The offset in the log; the CRC does not cover it.
+            memory[0:8] = records[0].offset.to_bytes(8)
+            log = (records[0].offset, records[-1].offset, header.leader_epoch)
+            yield _raw(partition, written.header, memoryview(memory), *log)
         return
     if header.codec_id > max(Codec):
         raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", header.base_offset)
-    yield RawRecord(
-        partition.topic,
-        partition.partition,
-        header.last_offset,
-        header.base_offset,
-        header.records_count,
-        Codec(header.codec_id),
-        header.max_timestamp,
-        _timestamp_type(header),
-        batch.view.toreadonly(),
-        header.leader_epoch,
-    )
+    yield _raw(partition, header, batch.view, header.base_offset, header.last_offset, header.leader_epoch)
 
 
-def _rewritten(partition: TopicPartition, batch: RecordBatch, records: list[Record]) -> RawRecord:
-    codec = Codec(batch.header.codec_id)
-    written = write_batch(records, codec)
-    memory = FetchedBytes(written.view)
-    first, last = records[0].offset, records[-1].offset
-    # The offset in the log; the CRC does not cover it.
-    memory[0:8] = first.to_bytes(8)
+def _raw(
+    partition: TopicPartition, header: BatchHeader, view: memoryview, first: int, last: int, epoch: int
+) -> RawRecord:
     return RawRecord(
         partition.topic,
         partition.partition,
         last,
         first,
-        len(records),
-        codec,
-        written.header.max_timestamp,
-        _timestamp_type(written.header),
-        memoryview(memory).toreadonly(),
-        batch.header.leader_epoch,
+        header.records_count,
+        Codec(header.codec_id),
+        header.max_timestamp,
+        _timestamp_type(header),
+        view.toreadonly(),
+        epoch,
     )

@@ -12,6 +12,7 @@ from ....archive.directory import Archive
 from ....archive.names import topic_directory_id
 from ....client.cluster import Cluster, is_transient, patiently
 from ....client.config import ArchiveConfig, IsolationLevel
+from ....client.fetchers import Answer
 from ....client.metadata import leader_in
 from ....client.offsets import EARLIEST, epoch_end_offsets, list_offsets
 from ....client.scan import ANSWERS_OF_A_GAP, GapLook, look_for_gap
@@ -27,7 +28,7 @@ from ...model.text import offsets
 from ...prepare.archive import archive_topics
 from ..session import Interval, TaskSession
 from ..trouble import Trouble
-from .lanes import Answer, Lanes
+from .lanes import Lanes
 from .partition import ArchivedPartition
 from .spool import MOST_SPOOL_BYTES, open_spool
 
@@ -232,11 +233,11 @@ class _ArchiveTask:
         for leader in {*by_leader, *self._lanes.leaders}:
             led = by_leader.get(leader, [])
             try:
-                self._lanes.send(leader, led, len(by_leader))
+                self._lanes.ask(leader, led, len(by_leader))
             except ShoalError as error:
                 for each in led:
                     self._lose(each, error)
-        if self._lanes.is_empty:
+        if not self._lanes.is_waiting:
             self._control.wait(_WAIT_S)
         for answer in self._lanes.receive(self._wakeup, _WAIT_S):
             self._take(answer)
