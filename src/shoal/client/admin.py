@@ -110,11 +110,14 @@ def _describe_some(
             f"the configuration of topic {result.resource_name} on {cluster}",
             result.error_message,
         )
-        configs[result.resource_name] = {
-            entry.name: ConfigEntry(entry.value, entry.config_source == _DYNAMIC_TOPIC_CONFIG)
-            for entry in result.configs
-        }
+        configs[result.resource_name] = _entries(result.configs)
     return configs
+
+
+def _entries(configs: Iterable[Any]) -> dict[str, ConfigEntry]:
+    return {
+        each.name: ConfigEntry(each.value, each.config_source == _DYNAMIC_TOPIC_CONFIG) for each in configs
+    }
 
 
 def describe_broker_config(cluster: Cluster, node_id: int) -> dict[str, str | None]:
@@ -210,11 +213,9 @@ def validate_topic(cluster: Cluster, topic: NewTopic) -> dict[str, ConfigEntry] 
     raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message, _CREATE)
     if result.topic_config_error_code:
         return None
-    described = {
-        entry.name: ConfigEntry(entry.value, entry.config_source == _DYNAMIC_TOPIC_CONFIG)
-        for entry in result.configs or ()
+    return _entries(result.configs or ()) or {
+        name: ConfigEntry(value, True) for name, value in topic.configs.items()
     }
-    return described or {name: ConfigEntry(value, True) for name, value in topic.configs.items()}
 
 
 def _create(cluster: Cluster, topic: NewTopic, *, validate_only: bool) -> Any:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..protocol.topic_ids import TOPIC_IDS_FROM
 from ..topic_partition import TopicPartition
@@ -51,17 +50,10 @@ class TopicListing:
         self, batches: Mapping[TopicPartition, Sequence[memoryview]]
     ) -> Mapping[str, _Batches] | Mapping[uuid.UUID, _Batches]:
         """Group batches by the topic's name or id, as the request lists it."""
-        if self.ids:
-            # By the id's number: a UUID is hashed in Python, which takes as long as the rest of this.
-            by_number: dict[int, tuple[uuid.UUID, _Batches]] = {}
-            for partition, views in batches.items():
-                topic_id = self.ids[partition]
-                listed = by_number.get(topic_id.int)
-                if listed is None:
-                    listed = by_number[topic_id.int] = (topic_id, [])
-                listed[1].append((partition[1], views))
-            return dict(by_number.values())
-        by_name: dict[str, _Batches] = defaultdict(list)
-        for (topic, number), views in batches.items():
-            by_name[topic].append((number, views))
-        return by_name
+        # By the id's number: a UUID is hashed in Python, which takes as long as the rest of this.
+        grouped: dict[object, tuple[Any, _Batches]] = {}
+        for partition, views in batches.items():
+            topic: Any = self.ids[partition] if self.ids else partition[0]
+            listed = grouped.setdefault(topic.int if self.ids else topic, (topic, []))
+            listed[1].append((partition[1], views))
+        return dict(grouped.values())

@@ -7,12 +7,12 @@ These rules keep the order of each partition, and write no batch twice:
 - A failed batch leaves a gap. If the broker reports it (OUT_OF_ORDER_SEQUENCE_NUMBER: no batch was
   written), the next batches begin a new epoch. If the failed batch was written after all, the old sequences
   continue.
-- If a leader accepts several batches of a partition in one request (:mod:`..multi_batch`), raw batches share
-  a request. These go on a connection with a marked client id. Such a leader compares sequences with its log
-  end: so the first sequence of a partition is that.
+- If a leader accepts several batches of a partition in one request (:mod:`..produce_connection`), raw batches
+  share a request. Such a leader compares sequences with its log end: so the first sequence of a partition is
+  that.
 - If a broker refuses a request with several batches, it has written none of them: another producer writes to
   the partition, or one batch is invalid. From then on each batch has its own request, with its old sequence,
-  on a connection without the mark.
+  on a connection without the mark. So have the batches of the leader's other partitions.
 - A stock broker remembers the last five batches of a producer. If it refuses one of more batches whose
   answer was lost, it is asked for the producer's last sequence.
 """
@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Disconnected, ProtocolError, ShoalError, Stopped
-from ...protocol.apis import ApiKey
 from ...records import stamp
 from ...topic_partition import TopicPartition
 from ..admin import IDEMPOTENT_WRITE, init_producer_id
@@ -35,10 +34,9 @@ from ..cluster import Cluster, is_transient
 from ..connection import Connection
 from ..lot import Limits, Lot, Refused, Sent, open_gate
 from ..metadata import Metadata
-from ..multi_batch import marked, query_multi_batch
 from ..offsets import log_end_offsets
+from ..produce_connection import ProduceConnection
 from ..send import send
-from ..topic_listing import TopicListing
 from .batches import SEQUENCES, PendingBatch
 from .queues import PartitionQueue, Queues
 from .settings import ProducerSettings
@@ -90,10 +88,8 @@ class Leader:
         self._node_id = node_id
         self._gate = open_gate()
         self._cluster = Cluster(settings.client)
-        #: By whether their client id is marked.
-        self._connections: dict[bool, Connection] = {}
-        #: The leader's answer for each topic that it was asked about.
-        self._takes_several: dict[str, bool] = {}
+        self._connection: ProduceConnection | None = None
+        self._can_be_marked = settings.send_raw_bytes
         self._finished: list[PendingBatch] = []
         self.is_busy = False
 
@@ -105,12 +101,10 @@ class Leader:
 
     def close(self) -> None:
         """Close the connections."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
         self._cluster.close()
-        # The broker may come back without its agent.
-        self._takes_several = {topic: takes for topic, takes in self._takes_several.items() if not takes}
 
     def deliver(self, metadata: Metadata, queues: Sequence[PartitionQueue]) -> bool:
         """
@@ -123,33 +117,16 @@ class Leader:
             ShoalError: The producer can send nothing any more.
 
         """
-        has_moved = False
-        for is_marked in (True, False):
-            # The leader's answer about a topic may leave a queue of the first round to the second.
-            some = [each for each in queues if self._is_marked(each) is is_marked]
-            if some:
-                has_moved |= self._deliver(metadata, some, is_marked=is_marked)
-        finished, self._finished = self._finished, []
-        self._queues.settle(finished)
-        return has_moved
-
-    def _is_marked(self, queue: PartitionQueue) -> bool:
-        """Return whether requests of a queue may have several batches."""
-        if self._takes_several.get(queue.partition.topic) is False:
-            queue.takes_several = False
-        return self._settings.send_raw_bytes and queue.takes_several is not False
-
-    def _deliver(self, metadata: Metadata, queues: Sequence[PartitionQueue], *, is_marked: bool) -> bool:
         deliveries: list[_Delivery] = []
         try:
-            connection = self._connected(metadata, is_marked=is_marked)
-            asked = self._asked(connection, queues) if is_marked else queues
-            ready = self._identified(asked, is_marked=is_marked)
+            connection = self._connected(metadata)
+            ready = self._identified(self._asked(connection, queues))
             with self._queues.changed:
                 deliveries = [self._delivery(each) for each in ready]
             has_moved = len(ready) < len(queues)
             if deliveries:
-                sent = send(connection, [each.lot for each in deliveries], self._limits(), self._gate)
+                lots = [each.lot for each in deliveries]
+                sent = send(connection.current, lots, self._limits(), self._gate)
                 for place, each in enumerate(deliveries):
                     has_moved |= self._take(each, sent, place)
         except (Disconnected, ProtocolError) as error:
@@ -159,47 +136,56 @@ class Leader:
                 for queue in queues:
                     self._disconnect(queue, batches.get(queue.partition, ()), error)
             has_moved = True
+        finished, self._finished = self._finished, []
+        self._queues.settle(finished)
         return has_moved
 
-    def _connected(self, metadata: Metadata, *, is_marked: bool) -> Connection:
-        connection = self._connections.get(is_marked)
-        if connection is not None and (connection.closed or connection.has_hung_up()):
-            self.close()  # brokers close idle connections
-        if not self._connections:
+    def _connected(self, metadata: Metadata) -> ProduceConnection:
+        used = self._connection
+        if used is not None and (used.current.closed or used.current.has_hung_up()):
+            self.close()  # brokers close idle connections, and may come back without their agent
+        if self._connection is None:
             self._cluster = Cluster(self._settings.client, metadata)
-        if is_marked not in self._connections:
-            client_id = marked(self._settings.client.client_id) if is_marked else None
-            self._connections[is_marked] = self._cluster.connect(self._node_id, client_id=client_id)
-        return self._connections[is_marked]
+            self._connection = ProduceConnection(self._connect, self._settings.client.client_id)
+        return self._connection
 
-    def _asked(self, connection: Connection, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
-        """Return the partitions for which the leader takes several batches in a request."""
-        known = self._takes_several
-        unknown = {
-            each.partition.topic: each.partition for each in queues if each.partition.topic not in known
-        }
-        if unknown:
-            listing = TopicListing.of(connection.version(ApiKey.PRODUCE), None)
-            answers = query_multi_batch(connection, list(unknown.values()), listing)
-            known |= {partition.topic: takes for partition, takes in answers.items()}
+    def _connect(self, client_id: str | None) -> Connection:
+        return self._cluster.connect(self._node_id, client_id=client_id)
+
+    def _asked(
+        self, connection: ProduceConnection, queues: Sequence[PartitionQueue]
+    ) -> Sequence[PartitionQueue]:
+        """Decide which may have several batches in a request; return those whose leader has answered."""
+        if self._can_be_marked:
+            connection.ask((each.partition for each in queues if each.takes_several is not False), None)
+        if any(
+            each.takes_several is False and connection.takes_several(each.partition.topic) for each in queues
+        ):
+            # The sequences of some are not their offsets.
+            self._can_be_marked = False
+            connection.unmark()
+        known: list[PartitionQueue] = []
         for queue in queues:
-            if queue.partition.topic not in known:
+            topic, may_be_several = queue.partition.topic, queue.takes_several is not False
+            if self._can_be_marked and may_be_several and not connection.has_asked([topic]):
                 queue.put_off()
-        if not any(known.values()):
-            self._connections.pop(True).close()
-        return [each for each in queues if known.get(each.partition.topic)]
+            else:
+                queue.takes_several = may_be_several and connection.takes_several(topic)
+                known.append(queue)
+        return known
 
-    def _identified(self, queues: Sequence[PartitionQueue], *, is_marked: bool) -> Sequence[PartitionQueue]:
+    def _identified(self, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
         """Give new partitions a producer id and their first sequence; return those that have one."""
         new = [each for each in queues if each.producer_id is None]
         if not new:
             return queues
+        at_end = [each.partition for each in new if each.takes_several]
         ends: dict[TopicPartition, int | ShoalError] = {}
         try:
             producer_id, _ = init_producer_id(self._cluster)
-            if is_marked:
-                self._cluster.refresh({each.partition.topic for each in new})
-                ends = log_end_offsets(self._cluster, [each.partition for each in new])
+            if at_end:
+                self._cluster.refresh({each.topic for each in at_end})
+                ends = log_end_offsets(self._cluster, at_end)
         except BrokerError as error:
             if not is_transient(error):
                 raise
@@ -209,7 +195,7 @@ class Leader:
             if isinstance(end, ShoalError):
                 queue.put_off()
             else:
-                queue.producer_id, queue.takes_several = producer_id, is_marked
+                queue.producer_id = producer_id
                 queue.next_offset, queue.next_sequence = end, end % SEQUENCES
         return [each for each in queues if each.producer_id is not None]
 

@@ -1,9 +1,8 @@
 """
 The destination's end of a pair: it sends all that partitions have queued, and they react to each answer.
 
-A leader may take several batches of a partition in a request. It answers for each topic, and on a *marked*
-connection only (``client/multi_batch.py``). On a marked connection, the sequence of each partition is its
-offset.
+A leader may take several batches of a partition in a request (``client/produce_connection.py``). On a marked
+connection, the sequence of each partition is its offset.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from ...client.cluster import Cluster
 from ...client.connection import Connection, version_or_close
 from ...client.lot import Limits, Lot, Refused, Sent
-from ...client.multi_batch import marked, query_multi_batch
+from ...client.produce_connection import ProduceConnection
 from ...client.send import send
 from ...client.topic_listing import TopicListing
 from ...errors import Stopped
@@ -37,7 +36,14 @@ _FORGETTING_MARGIN_PART, _LEAST_FORGETTING_MARGIN_MS = 4, 30 * 60 * 1000
 
 
 class Sender:
-    """Sends the queued batches of partitions that share a destination leader."""
+    """
+    Sends the queued batches of partitions that share a destination leader.
+
+    Attributes:
+        lists_ids: Whether requests list topics by id, so that the broker refuses a topic that was created
+            again.
+
+    """
 
     def __init__(
         self,
@@ -70,25 +76,13 @@ class Sender:
         self._remembered_for_ms = max(0, expiration_ms - margin_ms)
         self._can_be_marked = True
         self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
-        #: By topic, as the leader answered on the marked connection.
-        self._takes: dict[str, bool] = {}
-        self._use(self._connect(), is_marked=False)
+        self.lists_ids = False
+        self._connection = ProduceConnection(self._connect, destination.config.client_id)
+        self._version = version_or_close(self._connection.current, ApiKey.PRODUCE)
 
-    def _connect(self, client_id: str | None = None) -> Connection:
+    def _connect(self, client_id: str | None) -> Connection:
         # A produce request must not outlive its sender: aborted on close.
         return self._destination.connect(self._node_id, abort_on_close=True, client_id=client_id)
-
-    def _use(self, connection: Connection, *, is_marked: bool) -> None:
-        self._connection, self._is_marked = connection, is_marked
-        self._listing = self._listing_of(connection)
-
-    def _listing_of(self, connection: Connection) -> TopicListing:
-        return TopicListing.of(version_or_close(connection, ApiKey.PRODUCE), self._topic_ids)
-
-    @property
-    def lists_ids(self) -> bool:
-        """Whether requests list topics by id, so that the broker refuses a topic that was created again."""
-        return bool(self._listing.ids)
 
     def close(self) -> None:
         """Close the connection."""
@@ -105,11 +99,9 @@ class Sender:
         """
         self._topic_ids |= {copy.destination: copy.destination_topic_id for copy in admitted}
         self._can_be_marked = all(copy.sequence_is_offset for copy in copies)
-        if self._is_marked and not self._can_be_marked:
-            self._connection.close()
-            self._takes.clear()
-            self._use(self._connect(), is_marked=False)
-        self._listing = self._listing_of(self._connection)
+        if not self._can_be_marked:
+            self._connection.unmark()
+        self.lists_ids = bool(TopicListing.of(self._version, self._topic_ids).ids)
 
     # Several batches in a request
 
@@ -122,22 +114,12 @@ class Sender:
             copies: All partitions, whose topics are queried at once: each query may take a connection.
 
         """
-        if not self._can_be_marked or all(copy.destination.topic in self._takes for copy in bring_several):
+        if not self._can_be_marked or self._connection.has_asked(
+            each.destination.topic for each in bring_several
+        ):
             return
-        unknown = {copy.destination.topic: copy.destination for copy in [*bring_several, *copies]}
-        partitions = [each for topic, each in unknown.items() if topic not in self._takes]
-        client_id = marked(self._destination.config.client_id)
-        connection = self._connection if self._is_marked else self._connect(client_id)
-        answers = query_multi_batch(connection, partitions, self._listing_of(connection))
-        # A topic without an answer is queried on the next connection.
-        takes = {partition.topic: answers.get(partition, False) for partition in partitions}
-        if not self._is_marked:
-            unused = connection
-            if any(takes.values()):
-                unused = self._connection
-                self._use(connection, is_marked=True)
-            unused.close()
-        self._takes |= takes
+        partitions = [each.destination for each in [*bring_several, *copies]]
+        self._connection.ask(partitions, self._topic_ids)
 
     # Sending
 
@@ -159,7 +141,7 @@ class Sender:
             try:
                 lots = [self._lot_of(copy) for copy in copies]
                 began_at = time.monotonic()
-                sent = send(self._connection, lots, self._limits, gate)
+                sent = send(self._connection.current, lots, self._limits, gate)
                 self._small_batches.see(lots, time.monotonic() - began_at)
                 self._land(copies, sent)
             finally:
@@ -172,8 +154,7 @@ class Sender:
             raise sent.failure
 
     def _lot_of(self, copy: PartitionCopy) -> Lot:
-        takes_several = self._is_marked and self._takes.get(copy.destination.topic, False)
-        is_several = copy.sequence_is_offset and takes_several
+        is_several = copy.sequence_is_offset and self._connection.takes_several(copy.destination.topic)
         return copy.progress.to_send(copy.destination, copy.destination_topic_id, multi_batch=is_several)
 
     @property
@@ -198,4 +179,4 @@ class Sender:
             land_elsewhere(copy, refused.base_offset, self._destination)
         elif refuse(copy, refused, self._destination, self._settings) is Reaction.SEND_LESS:
             # The broker may have been restarted without its agent.
-            self._takes.pop(copy.destination.topic, None)
+            self._connection.forget(copy.destination.topic)
