@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -17,13 +16,11 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
 from shoal.client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, Disconnected, ShoalError
+from shoal.errors import BrokerError, ShoalError
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.world.clusters import config_of
-from tests.world.faults import second_node
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
@@ -60,25 +57,6 @@ def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: GroupO
         assert answer.topics["topic"] == {0: CommittedValue(number, "m", 0)}
     assert isinstance(answers["no group"], FetchedGroup)
     assert answers["no group"].topics == {}
-
-
-def test_stable_read_refuses_an_offset_that_an_open_transaction_would_change(
-    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader
-) -> None:
-    commit(cluster, "g", 1)
-    commit(cluster, "g", 1, SECOND)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
-    producer.init_transactions(10.0)
-    producer.begin_transaction()
-    metadata = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"}).consumer_group_metadata()
-    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 2)], metadata, 10.0)
-    assert offsets_of(reader, "g")[0] == CommittedValue(1, "m", 0)
-    answer = reader.read(["g"], stable=True)["g"]
-    assert isinstance(answer, FetchedGroup)
-    found = answer.topics["topic"]
-    assert (found[0].offset, found[0].error_code) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    assert found[1] == CommittedValue(1, "m", 0)
-    producer.abort_transaction(10.0)
 
 
 @pytest.fixture
@@ -166,70 +144,9 @@ def test_read_again_decodes_only_answers_that_changed(
     assert decoded == [ApiKey.OFFSET_FETCH]
 
 
-def test_read_again_after_an_error_of_one_group_decodes_its_answer(
-    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader
-) -> None:
-    names = ["g", "h"]
-    for name in names:
-        commit(cluster, name, 1)
-    broker.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert any(isinstance(each, BrokerError) for each in reader.read(names).values())
-    assert offsets_by_name(reader.read(names)) == {"g": 1, "h": 1}
-
-
 def offsets_by_name(answers: Mapping[str, FetchedGroup | ShoalError]) -> dict[str, int]:
     return {
         name: each.topics["topic"][0].offset
         for name, each in answers.items()
         if isinstance(each, FetchedGroup)
     }
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ],
-)
-def test_read_of_a_refused_group_returns_its_error(
-    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader, code: ErrorCode
-) -> None:
-    commit(cluster, "g", 1)
-    broker.faults.add(ApiKey.OFFSET_FETCH, error=code)
-    error = reader.read(["g"])["g"]
-    assert isinstance(error, BrokerError)
-    assert error.code is code
-    assert re.search(r"offsets.*'g'", str(error))
-    assert offsets_of(reader, "g") == {0: CommittedValue(1, "m", 0)}
-
-
-def test_read_of_a_group_that_is_gone_returns_no_offsets(
-    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader
-) -> None:
-    broker.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_ID_NOT_FOUND)
-    answer = reader.read(["g"])["g"]
-    assert isinstance(answer, FetchedGroup)
-    assert answer.topics == {}
-
-
-def test_read_after_the_coordinator_died_finds_the_next_one(broker: Broker) -> None:
-    with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
-        commit(cluster, "group", 1)
-        reader = GroupOffsetsReader(cluster)
-        assert offsets_of(reader, "group")
-        broker.stop()
-        second.groups.open()
-        error = reader.read(["group"])["group"]
-        assert isinstance(error, Disconnected)
-        assert offsets_of(reader, "group") == {0: CommittedValue(1, "m", 0)}
-
-
-def test_find_coordinators_returns_the_error_of_each_group(broker: Broker, cluster: Cluster) -> None:
-    broker.faults.add(ApiKey.FIND_COORDINATOR, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    errors = cluster.find_coordinators(["g", "h"])
-    assert list(errors) == ["g", "h"]
-    assert re.search(r"'g'.*cluster", str(errors["g"]))
-    assert cluster.find_coordinators(["g", "h"]) == {}

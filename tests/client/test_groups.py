@@ -8,8 +8,6 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
 from shoal.client.groups import GroupType, ListedGroup, describe_holder, list_groups
-from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
@@ -52,26 +50,6 @@ def test_list_groups_with_states_describes_the_groups_of_an_old_broker(
     found = list_groups(cluster, with_states=True).groups
     assert {name: each.is_active for name, each in found.items()} == {"idle": False, "busy": True}
     assert asked.hits == described
-
-
-def test_list_groups_of_a_loading_coordinator_returns_groups_and_the_error(
-    broker: Broker, cluster: Cluster
-) -> None:
-    commit_offsets(cluster, "g", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
-    broker.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    (error,) = list_groups(cluster).failures.values()
-    assert isinstance(error, BrokerError)
-    assert error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    listing = list_groups(cluster)
-    assert (list(listing.groups), listing.failures) == (["g"], {})
-
-
-def test_list_groups_of_a_dead_broker_returns_its_error(broker: Broker, cluster: Cluster) -> None:
-    broker.stop()
-    listing = list_groups(cluster)
-    assert listing.groups == {}
-    (error,) = listing.failures.values()
-    assert isinstance(error, Disconnected)
 
 
 @pytest.mark.parametrize("user_data", [b"\x00\x00\x00\x01", b"\xff", b"shoal\n", None])

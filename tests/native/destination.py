@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shoal.native import LotRow
+from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import ENTRY, split, stamp_plain
 from tests.world.batches import batch
@@ -66,25 +67,28 @@ class Destination:
 
     Attributes:
         lie: Maps the number of a request and its answer, size included, to the bytes to send.
+        other: Answers a request of another API than Produce.
         requests: For each request its batches, by partition.
         ends: The log ends.
 
     """
 
     lie: Callable[[int, bytes], bytes] = lambda number, answer: answer
+    other: Callable[[bytes], bytes] = lambda frame: b""
     requests: list[dict[tuple[str, int], int]] = field(default_factory=list)
     ends: defaultdict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
     def serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(Hangup, OSError), connection, connection.makefile("rb") as stream:
-            for number in itertools.count():
-                size = stream.read(4)
-                if len(size) < 4:
-                    return
+            numbers = itertools.count()
+            while len(size := stream.read(4)) == 4:
                 frame = stream.read(int.from_bytes(size))
                 if len(frame) < int.from_bytes(size):
                     return
-                connection.sendall(self.lie(number, self.answer(frame)))
+                if int.from_bytes(frame[:2]) == ApiKey.PRODUCE:
+                    connection.sendall(self.lie(next(numbers), self.answer(frame)))
+                else:
+                    connection.sendall(self.other(frame))
 
     def answer(self, frame: bytes) -> bytes:
         """Append a request's batches, and answer in Kafka's v12."""

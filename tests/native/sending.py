@@ -69,6 +69,7 @@ class Leader:
         receive_buffer: int | None = None,
         surplus: bytes = b"",
     ) -> None:
+        destination.other = self.answer
         self._destination = destination
         self._tls = tls
         self._session_ms = session_ms
@@ -88,14 +89,12 @@ class Leader:
             if self._tls is not None:
                 accepted = self._tls.wrap_socket(accepted, server_side=True)
             with accepted:
-                self._destination.serve(_Opening(self, accepted))  # type: ignore[arg-type]
+                self._destination.serve(accepted)
 
-    def answer(self, frame: bytes) -> bytes | None:
-        """Answer a request of the opening; None for Produce."""
+    def answer(self, frame: bytes) -> bytes:
+        """Answer a request of the opening."""
         header = read_request_header(memoryview(frame))
         api = ApiKey(header.api_key)
-        if api is ApiKey.PRODUCE:
-            return None
         decode_request(header, memoryview(frame))
         fields: dict[str, Any] = {"error_code": 0}
         if api is ApiKey.API_VERSIONS:
@@ -113,46 +112,6 @@ class Leader:
             fields |= {"error_message": None, "auth_bytes": b"", "session_lifetime_ms": self._session_ms}
         response = response_class(api)(version=header.api_version, **fields)
         return bytes(encode_response(response, header.correlation_id)) + self._surplus
-
-
-class _Opening:
-    """A socket from which a destination reads requests of Produce only; the leader answers the others."""
-
-    def __init__(self, leader: Leader, connection: socket.socket) -> None:
-        self._leader = leader
-        self._connection = connection
-        self._rest = b""
-
-    def makefile(self, mode: str) -> _Opening:
-        self._stream = self._connection.makefile("rb")
-        return self
-
-    def read(self, size: int) -> bytes:
-        """Read the size of a request of Produce, then its frame."""
-        if self._rest:
-            frame, self._rest = self._rest, b""
-            return frame
-        while True:
-            length = self._stream.read(4)
-            frame = self._stream.read(int.from_bytes(length))
-            if len(length) < 4 or len(frame) < int.from_bytes(length):
-                return b""
-            answer = self._leader.answer(frame)
-            if answer is None:
-                self._rest = frame
-                return length
-            self._connection.sendall(answer)
-
-    def sendall(self, data: bytes) -> None:
-        self._connection.sendall(data)
-
-    def __enter__(self) -> _Opening:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        with contextlib.suppress(AttributeError):
-            self._stream.close()
-        self._connection.close()
 
 
 @contextlib.contextmanager

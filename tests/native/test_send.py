@@ -146,25 +146,6 @@ def test_send_continues_after_an_earlier_one(broker: Broker, to_broker: Connecti
     assert to_broker.request(ApiKey.METADATA, topics=[]).cluster_id == broker.cluster_id
 
 
-def test_send_refuses_a_lot_that_lands_elsewhere(broker: Broker, to_broker: Connection) -> None:
-    assert send_lots(to_broker, [lot_of(0, 2)]).landed == [2]
-    # Another producer's record would leave the sequences as they are, and move the offsets.
-    elsewhere = lot_of(0, 3, base_offset=4)._replace(base_offset=3)
-    sent = send_lots(to_broker, [elsewhere, lot_of(1)])
-    assert sent == Sent([0, 8], {0: Refused(0, 1, 0, 4, None)}, None)
-    assert broker.log("topic").log_end_offset == 6, "nothing is sent behind it"
-
-
-def test_send_goes_on_without_a_refused_partition(broker: Broker, to_broker: Connection) -> None:
-    broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=1)
-    sent = send_lots(to_broker, [lot_of(0), lot_of(1), lot_of(0, topic=1)])
-    assert sent.landed == [8, 0, 8]
-    assert sent.refused == {1: Refused(0, 1, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, sent.refused[1].message)}
-    assert sent.failure is None
-    assert broker.log("topic", 1).log_end_offset == 0
-    assert send_lots(to_broker, [lot_of(1)]).landed == [8], "the connection can be used"
-
-
 def test_send_returns_the_refusal_of_several_batches(broker: Broker, to_broker: Connection) -> None:
     sent = send_lots(to_broker, [lot_of(0, together_bytes=300), lot_of(1)])
     assert sent.landed == [0, 8]

@@ -17,7 +17,7 @@ from shoal.client.coordinator import MemberId
 from shoal.client.groups import group_assignment
 from shoal.client.membership import Membership, MembershipSettings, RebalanceListener
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, ConfigError, ProtocolError
+from shoal.errors import BrokerError, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker, BrokerCluster
@@ -229,22 +229,6 @@ def test_membership_shares_a_group_with_confluent_kafka(broker: Broker, strategy
             with polled(broker, settings(strategy)) as ours:
                 shared(ours, consumer)
             wait_until(lambda: parts(consumer) == ALL)
-
-
-def test_commit_during_revocation_is_accepted(broker: Broker) -> None:
-    first = TopicPartition("topic", 0)
-    with Cluster(config_of("source", broker)) as cluster, polled(broker, settings()) as member:
-        wait_until(lambda: member.owned == ALL)
-        refused: list[object] = []
-
-        def commit() -> None:
-            positions = {first: Committed(5, "")}
-            refused.append(commit_offsets(cluster, "group", positions, member.membership.identity))
-
-        member.told.on_revoked = commit
-        with polled(broker, settings()):
-            wait_until(lambda: bool(refused))
-        assert refused[0] == {}
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])
@@ -506,18 +490,3 @@ def test_poll_raises_listener_error_after_the_rebalance(broker: Broker) -> None:
                 return len(second.owned) == 2 and len(first.owned) == 2
 
             wait_until(is_shared)
-
-
-@pytest.mark.parametrize(
-    ("assignors", "sentence"),
-    [
-        ((), "partition.assignment.strategy is empty"),
-        (("sticky",), "unsupported assignor 'sticky'. Use one of range"),
-    ],
-)
-def test_membership_with_unknown_assignor_raises(
-    broker: Broker, assignors: tuple[str, ...], sentence: str
-) -> None:
-    given = MembershipSettings("group", assignors)
-    with pytest.raises(ConfigError, match=re.escape(sentence)):
-        Membership(config_of("source", broker), given)

@@ -46,22 +46,6 @@ def test_stock_broker_receives_one_batch_per_request(broker: Broker) -> None:
     assert counted.hits >= 50
 
 
-@pytest.mark.parametrize("drop", ["before", "after", "within"])
-def test_multi_batch_request_without_response_is_neither_lost_nor_duplicated(
-    generous: Broker, drop: str
-) -> None:
-    given = some_batches(300, records=1)
-    with producer(generous, send_raw_bytes=True) as ours:
-        futures = []
-        for number, each in enumerate(given):
-            if number % 60 == 30:
-                generous.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
-            futures.append(ours.send("topic", each, partition=0))
-        assert ours.flush(20)
-    assert results(futures) == list(range(300))
-    assert values(generous) == expected_values(300, records=1)
-
-
 def test_multi_batch_request_in_doubt_is_resolved_by_a_stock_broker(
     generous: Broker,
 ) -> None:

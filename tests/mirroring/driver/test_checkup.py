@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,47 @@ from shoal.client.security.tls import TlsSettings
 from shoal.gateway import Gateway, GatewaySettings, TlsFiles
 from shoal.mirroring.driver.checkup import cluster_warnings
 from shoal.net.address import Address
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import response_class
 from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import Api, BrokerState
 from tests.archive.archives import add, new_archive, objects_of, plain
-from tests.client.test_quorum import HOUR_MS, with_quorum
 from tests.world.clusters import config_of
+
+HOUR_MS = 3_600_000
+_Response = response_class(ApiKey.DESCRIBE_QUORUM)
+_Topic = _Response.TopicData
+_Partition = _Topic.PartitionData
+
+
+def with_quorum(broker: Broker, ahead_ms: float, *, error_code: int = 0, leader: int = 3) -> None:
+    """Let a broker describe a quorum of two, whose leader's clock is ahead of ours."""
+
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
+        now_ms = int(time.time() * 1000 + ahead_ms)
+        voters = [
+            _Partition.ReplicaState(
+                replica_id=node,
+                log_end_offset=7,
+                last_fetch_timestamp=now_ms if node == 3 else 1,
+                last_caught_up_timestamp=now_ms if node == 3 else 1,
+            )
+            for node in (2, 3)
+        ]
+        partition = _Partition(
+            partition_index=0,
+            error_code=error_code,
+            leader_id=leader,
+            leader_epoch=1,
+            high_watermark=7,
+            current_voters=voters,
+            observers=[],
+        )
+        topic = _Topic(topic_name="__cluster_metadata", partitions=[partition])
+        return _Response(version=call.version, error_code=0, topics=[topic])
+
+    broker.apis = {**broker.apis, ApiKey.DESCRIBE_QUORUM: Api(ApiKey.DESCRIBE_QUORUM, 0, 1, handle)}
 
 
 def warnings_of(config: ClientConfig) -> list[str]:
@@ -39,6 +78,14 @@ def test_clock_of_the_controller_that_differs_by_an_hour_is_a_warning(
 def test_clock_that_differs_by_seconds_is_none(broker: Broker) -> None:
     with_quorum(broker, 10_000)
     assert warnings_of(config_of("destination", broker)) == []
+
+
+def test_clock_that_the_cluster_does_not_show_is_none(broker: Broker) -> None:
+    assert warnings_of(config_of("destination", broker)) == []  # without the API
+    with_quorum(broker, HOUR_MS, error_code=31)
+    assert warnings_of(config_of("destination", broker)) == []  # without the ACL
+    with_quorum(broker, HOUR_MS, leader=9)
+    assert warnings_of(config_of("destination", broker)) == []  # without a leader
 
 
 def test_bootstrap_server_without_an_answer_is_a_warning_if_another_one_answers(broker: Broker) -> None:
