@@ -1,13 +1,18 @@
-//! Joins small batches: the records of uncompressed ones, one behind the other, as the records of one batch.
+//! Joins small batches: the records of uncompressed ones, one behind the other, as the records of larger ones.
 //!
-//! The reference is `read_records` and `write_batches` of `shoal.records`: the bodies of records are copied, and only
-//! the fields before them are new. A batch that is no plain one, whose checksum is wrong or whose records do not fit
-//! its header, is left to Python, and so is everything behind it.
+//! The reference is `read_records`, `write_batches` and `stamp` of `shoal.records`: the bodies of records are copied,
+//! and only the fields before them are new. A batch that is no plain one, whose checksum is wrong or whose records do
+//! not fit its header, is left to Python, and so is everything behind it. So are batches at the end that are not
+//! enough for a joined one: it may be joined with others behind a marker or a gap.
+//!
+//! All batches are measured first, so that the joined ones are written once, into memory of the right size.
 
 use crate::checksum::crc32c;
-use crate::varint::{Reader, varint_size, write_varint};
+use crate::varint::{Reader, varint, varint_size};
 use crate::walk::{
-    ATTRIBUTES, BASE_TIMESTAMP, CRC, Entry, HEADER_SIZE, Stamp, plain_entry, read_i32, read_i64,
+    ATTRIBUTES, BASE_OFFSET, BASE_TIMESTAMP, CRC, Entry, HEADER_SIZE, IDENTITY, LAST_OFFSET_DELTA,
+    LEADER_EPOCH, LENGTH, LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP, RECORDS_COUNT, Stamp, identity,
+    next_sequence, plain_entry, read_i32, read_i64,
 };
 
 /// A body without key, value and headers.
@@ -21,140 +26,229 @@ pub struct Limits {
     pub most_bytes: usize,
 }
 
-/// Batches that became the records of one.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Joined {
+/// Batches that follow one another, and become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Group {
     /// The position behind the last of them.
     pub end: usize,
-    pub batches: usize,
-    pub records_count: u32,
-    pub base_timestamp: i64,
-    pub max_timestamp: i64,
-    pub leader_epoch: i32,
-    /// The records of the batch that they become, uncompressed.
-    pub payload: Vec<u8>,
+    batches: usize,
+    records_count: u32,
+    base_timestamp: i64,
+    max_timestamp: i64,
+    leader_epoch: i32,
+    /// The size of the records of the batch that they become.
+    payload_bytes: usize,
+    bodies: usize,
 }
 
-/// Join the batches at `position` that follow one another; `plain` has the offset of the first.
-pub fn join_plain(record_set: &[u8], position: usize, plain: &Stamp, limits: &Limits) -> Joined {
-    let mut joined = Joined {
-        end: position,
-        batches: 0,
-        records_count: 0,
-        base_timestamp: 0,
-        max_timestamp: i64::MIN,
-        leader_epoch: 0,
-        payload: Vec::new(),
-    };
-    let mut bodies = 0;
-    while joined.end - position < limits.below_bytes {
-        let rest = &record_set[joined.end..];
-        let expected = plain.first_offset + i64::from(joined.records_count);
-        let Some(entry) = plain_entry(rest, expected, plain) else {
-            break;
-        };
-        let batch = &rest[..entry.size as usize];
-        let fits = batch.len() < limits.below_bytes
-            && (joined.batches == 0 || entry.leader_epoch == joined.leader_epoch)
+impl Group {
+    /// The joined batch.
+    pub fn entry(&self) -> Entry {
+        Entry {
+            size: (HEADER_SIZE + self.payload_bytes) as u32,
+            records_count: self.records_count,
+            max_timestamp_ms: self.max_timestamp,
+            leader_epoch: self.leader_epoch,
+        }
+    }
+
+    /// Return the group with one more batch, or None if it cannot be joined with the others.
+    fn with(mut self, batch: &[u8], entry: &Entry, limits: &Limits) -> Option<Self> {
+        let is_alike = self.batches == 0 || entry.leader_epoch == self.leader_epoch;
+        let may_join = is_alike
+            && batch.len() < limits.below_bytes
             && batch[ATTRIBUTES + 1] & 0x07 == 0
-            && joined
-                .records_count
-                .checked_add(entry.records_count)
-                .is_some_and(|count| count < 1 << 31)
             && read_i32(batch, CRC) as u32 == crc32c(&batch[ATTRIBUTES..]);
-        if !fits || !append(batch, &entry, limits, &mut bodies, &mut joined) {
-            break;
+        if !may_join {
+            return None;
         }
+        let mut records = Records::of(batch);
+        for number in 0..entry.records_count {
+            let (timestamp, body) = records.next(number)?;
+            if self.records_count == 0 {
+                (self.base_timestamp, self.max_timestamp) = (timestamp, timestamp);
+            }
+            let delta = timestamp.checked_sub(self.base_timestamp)?;
+            self.max_timestamp = self.max_timestamp.max(timestamp);
+            self.bodies += body.len();
+            let size = size_of_record(delta, self.records_count, body);
+            self.payload_bytes += varint_size((size as u64) << 1) + size;
+            self.records_count += 1;
+        }
+        self.end += batch.len();
+        self.batches += 1;
+        self.leader_epoch = entry.leader_epoch;
+        (records.reader.rest.is_empty() && self.bodies <= limits.most_bytes).then_some(self)
     }
-    joined
+
+    /// Write the joined batch; `batches` are those of the group, and `to` has its size.
+    fn write(&self, mut batches: &[u8], stamp: &Stamp, sequence: i32, to: &mut [u8]) {
+        let mut payload = &mut to[HEADER_SIZE..];
+        let mut number = 0;
+        while !batches.is_empty() {
+            let size = read_i32(batches, LENGTH) as usize + LOG_OVERHEAD;
+            let (batch, rest) = batches.split_at(size);
+            let mut records = Records::of(batch);
+            for own in 0..read_i32(batch, RECORDS_COUNT) as u32 {
+                let (timestamp, body) = records.next(own).expect("it was measured");
+                write_record(timestamp - self.base_timestamp, number, body, &mut payload);
+                number += 1;
+            }
+            batches = rest;
+        }
+        assert!(payload.is_empty(), "a joined batch has the measured size");
+        let length = (to.len() - LOG_OVERHEAD) as i32;
+        to[BASE_OFFSET..LENGTH].fill(0);
+        to[LENGTH..LEADER_EPOCH].copy_from_slice(&length.to_be_bytes());
+        to[LEADER_EPOCH..MAGIC].fill(0xff);
+        to[MAGIC] = 2;
+        to[ATTRIBUTES..LAST_OFFSET_DELTA].fill(0);
+        to[LAST_OFFSET_DELTA..BASE_TIMESTAMP]
+            .copy_from_slice(&(self.records_count - 1).to_be_bytes());
+        to[BASE_TIMESTAMP..MAX_TIMESTAMP].copy_from_slice(&self.base_timestamp.to_be_bytes());
+        to[MAX_TIMESTAMP..IDENTITY].copy_from_slice(&self.max_timestamp.to_be_bytes());
+        to[IDENTITY..RECORDS_COUNT].copy_from_slice(&identity(stamp, sequence));
+        to[RECORDS_COUNT..HEADER_SIZE].copy_from_slice(&self.records_count.to_be_bytes());
+        let crc = crc32c(&to[ATTRIBUTES..]);
+        to[CRC..ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
+    }
 }
 
-/// Append the records of a batch, or leave all as it was and return false.
-fn append(
-    batch: &[u8],
-    entry: &Entry,
+/// Find the batches at `position` that are to be joined; `stamp` has the offset of the first.
+pub fn groups_of(record_set: &[u8], position: usize, stamp: &Stamp, limits: &Limits) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut expected = stamp.first_offset;
+    let mut start = position;
+    loop {
+        let group = group_at(record_set, start, expected, stamp, limits);
+        let is_enough = group.end - start >= limits.below_bytes;
+        if group.batches < 2 || !is_enough && has_whole_batch(&record_set[group.end..]) {
+            return groups;
+        }
+        expected += i64::from(group.records_count);
+        start = group.end;
+        groups.push(group);
+    }
+}
+
+fn group_at(
+    record_set: &[u8],
+    start: usize,
+    expected: i64,
+    stamp: &Stamp,
     limits: &Limits,
-    bodies: &mut usize,
-    joined: &mut Joined,
-) -> bool {
-    let before = (
-        joined.payload.len(),
-        joined.base_timestamp,
-        joined.max_timestamp,
-    );
-    let base_timestamp = read_i64(batch, BASE_TIMESTAMP);
-    let mut reader = Reader {
-        rest: &batch[HEADER_SIZE..],
+) -> Group {
+    let mut group = Group {
+        end: start,
+        ..Group::default()
     };
-    let mut added = 0;
-    for number in 0..entry.records_count {
-        let Some((delta, body)) = read_record(&mut reader, number) else {
+    while group.end - start < limits.below_bytes {
+        let rest = &record_set[group.end..];
+        let next = expected + i64::from(group.records_count);
+        let with = plain_entry(rest, next, stamp)
+            .and_then(|entry| group.with(&rest[..entry.size as usize], &entry, limits));
+        let Some(larger) = with else {
             break;
         };
-        let timestamp = base_timestamp.wrapping_add(delta);
-        if joined.records_count == 0 && number == 0 {
-            joined.base_timestamp = timestamp;
-        }
-        let Some(delta) = timestamp.checked_sub(joined.base_timestamp) else {
-            break;
-        };
-        joined.max_timestamp = joined.max_timestamp.max(timestamp);
-        write_record(
-            delta,
-            joined.records_count + number,
-            body,
-            &mut joined.payload,
-        );
-        added += body.len();
-        if number + 1 == entry.records_count
-            && reader.rest.is_empty()
-            && *bodies + added <= limits.most_bytes
-        {
-            *bodies += added;
-            joined.end += batch.len();
-            joined.batches += 1;
-            joined.records_count += entry.records_count;
-            joined.leader_epoch = entry.leader_epoch;
-            return true;
-        }
+        group = larger;
     }
-    joined.payload.truncate(before.0);
-    (joined.base_timestamp, joined.max_timestamp) = (before.1, before.2);
-    false
+    group
 }
 
-fn write_record(timestamp_delta: i64, offset_delta: u32, body: &[u8], to: &mut Vec<u8>) {
-    let timestamp_delta = (timestamp_delta << 1 ^ timestamp_delta >> 63) as u64;
+fn has_whole_batch(rest: &[u8]) -> bool {
+    rest.len() >= LOG_OVERHEAD
+        && usize::try_from(read_i32(rest, LENGTH))
+            .is_ok_and(|length| length + LOG_OVERHEAD <= rest.len())
+}
+
+/// Write the joined batches, stamped, one behind the other; `to` has the size of all.
+pub fn write_joined(
+    record_set: &[u8],
+    position: usize,
+    groups: &[Group],
+    stamp: &Stamp,
+    mut to: &mut [u8],
+) {
+    let mut start = position;
+    let mut sequence = stamp.base_sequence;
+    for group in groups {
+        let (batch, rest) = to.split_at_mut(group.entry().size as usize);
+        group.write(&record_set[start..group.end], stamp, sequence, batch);
+        sequence = next_sequence(sequence, group.records_count);
+        (start, to) = (group.end, rest);
+    }
+}
+
+/// The size of a record behind its length.
+fn size_of_record(timestamp_delta: i64, offset_delta: u32, body: &[u8]) -> usize {
     let offset_delta = u64::from(offset_delta) << 1;
-    let size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + body.len();
-    write_varint((size as u64) << 1, to);
-    to.push(0); // the attributes, of which Kafka uses none
-    write_varint(timestamp_delta, to);
-    write_varint(offset_delta, to);
-    to.extend_from_slice(body);
+    1 + varint_size(zigzag(timestamp_delta)) + varint_size(offset_delta) + body.len()
 }
 
-/// Read a record without a gap before it: its timestamp delta, and its body.
-fn read_record<'a>(reader: &mut Reader<'a>, number: u32) -> Option<(i64, &'a [u8])> {
-    let size = reader.varint(32)?;
-    if size & 1 == 1 {
-        return None;
+fn write_record(timestamp_delta: i64, offset_delta: u32, body: &[u8], to: &mut &mut [u8]) {
+    let size = size_of_record(timestamp_delta, offset_delta, body);
+    put_varint((size as u64) << 1, to);
+    put(&[0], to); // the attributes, of which Kafka uses none
+    put_varint(zigzag(timestamp_delta), to);
+    put_varint(u64::from(offset_delta) << 1, to);
+    put(body, to);
+}
+
+fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63) as u64
+}
+
+fn put_varint(value: u64, to: &mut &mut [u8]) {
+    let (bytes, size) = varint(value);
+    put(&bytes[..size], to);
+}
+
+/// Write bytes at the beginning of a slice, and leave the rest of it.
+fn put(bytes: &[u8], to: &mut &mut [u8]) {
+    let (place, rest) = std::mem::take(to).split_at_mut(bytes.len());
+    place.copy_from_slice(bytes);
+    *to = rest;
+}
+
+/// The records of a batch, one after the other.
+struct Records<'a> {
+    base_timestamp: i64,
+    reader: Reader<'a>,
+}
+
+impl<'a> Records<'a> {
+    fn of(batch: &'a [u8]) -> Self {
+        Records {
+            base_timestamp: read_i64(batch, BASE_TIMESTAMP),
+            reader: Reader {
+                rest: &batch[HEADER_SIZE..],
+            },
+        }
     }
-    let mut fields = Reader {
-        rest: reader.bytes((size >> 1) as usize)?,
-    };
-    fields.bytes(1)?; // the attributes
-    let timestamp_delta = fields.varint(64)?;
-    let offset_delta = fields.varint(32)?;
-    let is_next = offset_delta == u64::from(number) << 1;
-    let zigzag = (timestamp_delta >> 1) as i64 ^ -((timestamp_delta & 1) as i64);
-    (is_next && fields.rest.len() >= SMALLEST_BODY).then_some((zigzag, fields.rest))
+
+    /// Read the record of this number, without a gap before it: its timestamp and its body.
+    fn next(&mut self, number: u32) -> Option<(i64, &'a [u8])> {
+        let size = self.reader.varint(32)?;
+        if size & 1 == 1 {
+            return None;
+        }
+        let mut fields = Reader {
+            rest: self.reader.bytes((size >> 1) as usize)?,
+        };
+        fields.bytes(1)?; // the attributes
+        let timestamp_delta = fields.varint(64)?;
+        let offset_delta = fields.varint(32)?;
+        let is_next = offset_delta == u64::from(number) << 1;
+        let delta = (timestamp_delta >> 1) as i64 ^ -((timestamp_delta & 1) as i64);
+        (is_next && fields.rest.len() >= SMALLEST_BODY)
+            .then_some((self.base_timestamp.wrapping_add(delta), fields.rest))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::walk::RECORDS_COUNT;
+    use crate::varint::write_varint;
     use crate::walk::tests::batch;
 
     const LIMITS: Limits = Limits {
@@ -166,19 +260,22 @@ mod tests {
         Stamp {
             first_offset,
             end_offset: i64::MAX,
-            producer_id: 0,
-            producer_epoch: 0,
-            base_sequence: 0,
+            producer_id: 9,
+            producer_epoch: 1,
+            base_sequence: i32::MAX,
             cleared: 0,
         }
     }
 
     /// An uncompressed batch of records with these timestamps and bodies.
     fn of_records(base_offset: i64, records: &[(i64, &[u8])]) -> Vec<u8> {
-        let mut payload = Vec::new();
+        let mut payload = vec![0; 1100 * records.len()];
+        let mut rest = &mut payload[..];
         for (number, (delta, body)) in records.iter().enumerate() {
-            write_record(*delta, number as u32, body, &mut payload);
+            write_record(*delta, number as u32, body, &mut rest);
         }
+        let left = rest.len();
+        payload.truncate(payload.len() - left);
         let mut bytes = batch(base_offset, records.len() as i32, &payload);
         bytes[ATTRIBUTES + 1] = 0;
         checked(bytes)
@@ -190,6 +287,15 @@ mod tests {
         bytes
     }
 
+    /// Return the position behind the joined batches, the entry of each new one, and their bytes.
+    fn join(set: &[u8], stamp: &Stamp, limits: &Limits) -> (usize, Vec<Entry>, Vec<u8>) {
+        let groups = groups_of(set, 0, stamp, limits);
+        let entries: Vec<Entry> = groups.iter().map(Group::entry).collect();
+        let mut to = vec![0xaa; entries.iter().map(|each| each.size as usize).sum()];
+        write_joined(set, 0, &groups, stamp, &mut to);
+        (groups.last().map_or(0, |each| each.end), entries, to)
+    }
+
     #[test]
     fn records_of_batches_follow_one_another_with_deltas_of_the_first() {
         let set = [
@@ -197,27 +303,32 @@ mod tests {
             of_records(102, &[(3, b"hij")]),
         ]
         .concat();
-        let joined = join_plain(&set, 0, &from(100), &LIMITS);
-        let mut expected = Vec::new();
-        for (number, (delta, body)) in [(0, &b"abc"[..]), (2, b"defg"), (-2, b"hij")]
-            .iter()
-            .enumerate()
-        {
-            write_record(*delta, number as u32, body, &mut expected);
-        }
-        assert_eq!(
-            (joined.end, joined.batches, joined.records_count),
-            (set.len(), 2, 3)
-        );
-        assert_eq!((joined.base_timestamp, joined.max_timestamp), (5, 7));
-        assert_eq!((joined.leader_epoch, joined.payload), (7, expected));
+        let (end, entries, bytes) = join(&set, &from(100), &LIMITS);
+        let mut expected = of_records(0, &[(0, b"abc"), (2, b"defg"), (-2, b"hij")]);
+        expected[LEADER_EPOCH..MAGIC].fill(0xff);
+        expected[BASE_TIMESTAMP..MAX_TIMESTAMP].copy_from_slice(&5i64.to_be_bytes());
+        expected[MAX_TIMESTAMP..IDENTITY].copy_from_slice(&7i64.to_be_bytes());
+        expected[IDENTITY..RECORDS_COUNT].copy_from_slice(&identity(&from(100), i32::MAX));
+        let entry = Entry {
+            size: bytes.len() as u32,
+            records_count: 3,
+            max_timestamp_ms: 7,
+            leader_epoch: 7,
+        };
+        assert_eq!((end, entries), (set.len(), vec![entry]));
+        assert_eq!(bytes, checked(expected));
     }
 
     #[test]
-    fn batch_that_cannot_be_joined_ends_the_joined_ones_and_leaves_no_trace() {
-        let first = of_records(100, &[(1, b"abc")]);
-        let alone = join_plain(&first, 0, &from(100), &LIMITS);
-        let good = of_records(101, &[(900, b"abc"), (901, b"abc")]);
+    fn batch_that_cannot_be_joined_ends_the_joined_ones() {
+        let two = [
+            of_records(100, &[(1, &[1; 500])]),
+            of_records(101, &[(1, &[2; 500])]),
+        ]
+        .concat();
+        let alone = join(&two, &from(100), &LIMITS);
+        assert_eq!(alone.0, two.len());
+        let good = of_records(102, &[(900, b"abc"), (901, b"abc")]);
         let changed = |at: usize, by: u8| {
             let mut bytes = good.clone();
             bytes[at] = bytes[at].wrapping_add(by);
@@ -226,39 +337,65 @@ mod tests {
         let others = [
             changed(CRC, 1),
             checked(changed(ATTRIBUTES + 1, 2)),
-            checked(changed(15, 1)),                // its leader epoch
-            checked(changed(HEADER_SIZE, 1)),       // a negative length
-            checked(changed(HEADER_SIZE, 2)),       // the first record ends inside of the second
-            checked(changed(HEADER_SIZE + 4, 2)),   // its offset delta
-            checked([&good[..], &[0]].concat()),    // the header does not count the last byte
+            checked(changed(HEADER_SIZE, 1)), // a negative length
+            checked(changed(HEADER_SIZE, 2)), // the first record ends inside of the second
+            checked(changed(HEADER_SIZE + 4, 2)), // its offset delta
+            checked([&good[..], &[0]].concat()), // the header does not count the last byte
             checked(changed(RECORDS_COUNT + 3, 1)), // more records than there are
-            of_records(102, &[(0, b"abc")]),        // a gap before it
-            of_records(101, &[(0, &[1; 1000])]),    // as large as is enough
-            of_records(101, &[(i64::MIN, b"abc")]),
+            of_records(103, &[(0, b"abc")]),  // a gap before it
+            of_records(102, &[(0, &[1; 1000])]), // as large as is enough
         ];
         for (number, other) in others.into_iter().enumerate() {
-            let set = [first.clone(), other].concat();
-            assert_eq!(join_plain(&set, 0, &from(100), &LIMITS), alone, "{number}");
+            let set = [two.clone(), other.clone(), other].concat();
+            assert_eq!(join(&set, &from(100), &LIMITS), alone, "{number}");
         }
     }
 
     #[test]
-    fn joining_ends_when_the_batches_are_enough_or_their_bodies_are_too_many() {
+    fn batches_are_joined_with_none_of_another_epoch_or_of_times_too_far_away() {
+        let first = of_records(100, &[(1, b"abc")]);
+        let mut of_another_epoch = of_records(101, &[(1, b"abc")]);
+        of_another_epoch[15] += 1;
+        for other in [of_another_epoch, of_records(101, &[(i64::MIN, b"abc")])] {
+            let set = [first.clone(), other].concat();
+            assert_eq!(join(&set, &from(100), &LIMITS), (0, vec![], vec![]));
+        }
+    }
+
+    #[test]
+    fn batches_that_are_not_enough_are_joined_at_the_end_alone() {
         let one = |number: i64| of_records(100 + number, &[(0, &[1; 100])]);
         let set: Vec<u8> = (0..10).flat_map(one).collect();
-        let of = |below_bytes, most_bytes| {
+        let size = one(0).len();
+        let counts = |set: &[u8], below_bytes, most_bytes| -> Vec<u32> {
             let limits = Limits {
                 below_bytes,
                 most_bytes,
             };
-            join_plain(&set, 0, &from(100), &limits).batches
+            let (_, entries, _) = join(set, &from(100), &limits);
+            entries.iter().map(|each| each.records_count).collect()
         };
-        let size = one(0).len();
-        assert_eq!(of(3 * size, 1 << 20), 3);
-        assert_eq!(of(3 * size + 1, 1 << 20), 4);
-        assert_eq!(of(1 << 20, 1 << 20), 10);
-        assert_eq!(of(1 << 20, 299), 2);
-        assert_eq!(of(size, 1 << 20), 0);
+        assert_eq!(counts(&set, 3 * size, 1 << 20), [3, 3, 3]);
+        assert_eq!(counts(&set, 3 * size + 1, 1 << 20), [4, 4, 2]);
+        assert_eq!(counts(&set, 1 << 20, 1 << 20), [10]);
+        assert_eq!(counts(&set, 1 << 20, 299), [] as [u32; 0]);
+        assert_eq!(counts(&set[..set.len() - 1], 1 << 20, 1 << 20), [9]);
+        assert_eq!(counts(&set, size, 1 << 20), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn sequences_begin_again_behind_the_largest() {
+        let set: Vec<u8> = (0..4)
+            .flat_map(|number| of_records(100 + number, &[(0, &[1; 100])]))
+            .collect();
+        let limits = Limits {
+            below_bytes: set.len() / 2,
+            most_bytes: 1 << 20,
+        };
+        let (_, entries, bytes) = join(&set, &from(100), &limits);
+        let second = &bytes[entries[0].size as usize..];
+        assert_eq!(read_i32(&bytes, RECORDS_COUNT - 4), i32::MAX);
+        assert_eq!(read_i32(second, RECORDS_COUNT - 4), 1);
     }
 
     #[test]

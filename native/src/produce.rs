@@ -7,13 +7,11 @@ use crate::varint::{Reader, varint_size, write_varint};
 
 const API_KEY: i16 = 0;
 
-/// All replicas in sync have a batch before its answer.
-const ACKS_ALL: i16 = -1;
-
 /// What all requests of a connection have in common.
 pub struct Head {
     pub version: i16,
     pub client_id: Vec<u8>,
+    pub acks: i16,
     pub timeout_ms: i32,
 }
 
@@ -28,7 +26,7 @@ impl Head {
         to.extend_from_slice(&self.client_id);
         to.push(0); // no tagged fields
         to.push(0); // no transactional id
-        to.extend_from_slice(&ACKS_ALL.to_be_bytes());
+        to.extend_from_slice(&self.acks.to_be_bytes());
         to.extend_from_slice(&self.timeout_ms.to_be_bytes());
         write_length(topics, to);
     }

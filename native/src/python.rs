@@ -13,7 +13,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyByteArray, PyBytes};
 
 use crate::fingerprint::fingerprint_plain as fingerprint;
 use crate::join;
@@ -24,7 +24,7 @@ use crate::tls::TlsSocket;
 use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 9;
+const INTERFACE: u32 = 10;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -103,20 +103,21 @@ fn stamp_plain<'py>(
     check_position(position, bytes)?;
     let mut entries = Vec::new();
     let end = py.detach(|| walk(bytes, position, &stamp, &mut entries));
-    let records = entries
-        .iter()
-        .map(|each| u64::from(each.records_count))
-        .sum();
-    Ok((end, records, PyBytes::new(py, &index_of(&entries))))
+    Ok((
+        end,
+        records_of(&entries),
+        PyBytes::new(py, &index_of(&entries)),
+    ))
 }
 
 /// Join the uncompressed plain batches of a record set from `position` on.
 ///
-/// Returns where the first other batch begins, how many batches and records became one, its base and largest timestamp
-/// in milliseconds, their leader epoch at the source, and its records.
+/// Returns where the first other batch begins, how many records the joined ones have, their index as of `stamp_plain`,
+/// and the joined batches, stamped.
 #[pyfunction]
 #[pyo3(signature = (
-    record_set, position, *, first_offset, end_offset, transactional, below_bytes, most_bytes
+    record_set, position, *, first_offset, end_offset, producer_id, producer_epoch, base_sequence, transactional,
+    below_bytes, most_bytes
 ))]
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
 fn join_plain<'py>(
@@ -125,33 +126,39 @@ fn join_plain<'py>(
     position: usize,
     first_offset: i64,
     end_offset: i64,
+    producer_id: i64,
+    producer_epoch: i16,
+    base_sequence: i32,
     transactional: bool,
     below_bytes: usize,
     most_bytes: usize,
-) -> PyResult<(usize, usize, u32, i64, i64, i32, Bound<'py, PyBytes>)> {
+) -> PyResult<(usize, u64, Bound<'py, PyBytes>, Bound<'py, PyByteArray>)> {
     let bytes = readable(&record_set)?;
     check_position(position, bytes)?;
-    let plain = Stamp {
+    let stamp = Stamp {
         first_offset,
         end_offset,
-        producer_id: 0,
-        producer_epoch: 0,
-        base_sequence: 0,
+        producer_id,
+        producer_epoch,
+        base_sequence,
         cleared: i16::from(transactional) * TRANSACTIONAL,
     };
     let limits = join::Limits {
         below_bytes,
         most_bytes,
     };
-    let joined = py.detach(|| join::join_plain(bytes, position, &plain, &limits));
+    let groups = py.detach(|| join::groups_of(bytes, position, &stamp, &limits));
+    let entries: Vec<Entry> = groups.iter().map(join::Group::entry).collect();
+    let size = entries.iter().map(|each| each.size as usize).sum();
+    let joined = PyByteArray::new_with(py, size, |_| Ok(()))?;
+    let mut buffer = PyBuffer::get(&joined)?;
+    let to = writable(&mut buffer)?;
+    py.detach(|| join::write_joined(bytes, position, &groups, &stamp, to));
     Ok((
-        joined.end,
-        joined.batches,
-        joined.records_count,
-        joined.base_timestamp,
-        joined.max_timestamp,
-        joined.leader_epoch,
-        PyBytes::new(py, &joined.payload),
+        groups.last().map_or(position, |each| each.end),
+        records_of(&entries),
+        PyBytes::new(py, &index_of(&entries)),
+        joined,
     ))
 }
 
@@ -186,7 +193,7 @@ fn check_position(position: usize, bytes: &[u8]) -> PyResult<()> {
 /// Send lots, and compare the answers; `shoal.native.Native.send` has the contract.
 #[pyfunction]
 #[pyo3(signature = (
-    descriptor, tls, topics, lots, *, version, client_id, timeout_ms, correlation_id, max_in_flight, refill_at,
+    descriptor, tls, topics, lots, *, version, client_id, acks, timeout_ms, correlation_id, max_in_flight, refill_at,
     request_bytes, forgotten_up_to_ms, max_answer_bytes, wait_ms, gate
 ))]
 #[allow(clippy::too_many_arguments)]
@@ -198,6 +205,7 @@ fn send<'py>(
     lots: Vec<Lot>,
     version: i16,
     client_id: PyBackedBytes,
+    acks: i16,
     timeout_ms: i32,
     correlation_id: i32,
     max_in_flight: usize,
@@ -211,6 +219,7 @@ fn send<'py>(
     let head = Head {
         version,
         client_id: client_id.to_vec(),
+        acks,
         timeout_ms,
     };
     let limits = Limits {
@@ -352,6 +361,13 @@ fn end_of(py: Python<'_>, end: End) -> PyResult<(&'static str, Bound<'_, PyAny>)
             ),
         },
     })
+}
+
+fn records_of(entries: &[Entry]) -> u64 {
+    entries
+        .iter()
+        .map(|each| u64::from(each.records_count))
+        .sum()
 }
 
 fn index_of(entries: &[Entry]) -> Vec<u8> {

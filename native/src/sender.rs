@@ -868,6 +868,7 @@ mod tests {
             head: Head {
                 version: 12,
                 client_id: b"c".to_vec(),
+                acks: -1,
                 timeout_ms: 30_000,
             },
             limits: Limits {

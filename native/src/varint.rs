@@ -1,11 +1,21 @@
 //! Reading bytes, and varints, which records and requests have: seven bits in a byte, the lowest first.
 
-pub fn write_varint(mut value: u64, to: &mut Vec<u8>) {
+/// Return the bytes of a varint, and how many of them it has.
+pub fn varint(mut value: u64) -> ([u8; 10], usize) {
+    let mut bytes = [0; 10];
+    let mut last = 0;
     while value >= 0x80 {
-        to.push(value as u8 | 0x80);
+        bytes[last] = value as u8 | 0x80;
         value >>= 7;
+        last += 1;
     }
-    to.push(value as u8);
+    bytes[last] = value as u8;
+    (bytes, last + 1)
+}
+
+pub fn write_varint(value: u64, to: &mut Vec<u8>) {
+    let (bytes, size) = varint(value);
+    to.extend_from_slice(&bytes[..size]);
 }
 
 pub fn varint_size(value: u64) -> usize {

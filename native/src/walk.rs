@@ -11,7 +11,7 @@ use crate::checksum::Corrector;
 
 pub const BASE_OFFSET: usize = 0;
 pub const LENGTH: usize = 8;
-const LEADER_EPOCH: usize = 12;
+pub const LEADER_EPOCH: usize = 12;
 pub const MAGIC: usize = 16;
 pub const CRC: usize = 17;
 pub const ATTRIBUTES: usize = 21;
@@ -66,16 +66,16 @@ pub fn stamp_plain(
 ) -> usize {
     let mut corrector = Corrector::default();
     let mut expected = stamp.first_offset;
-    let mut sequence = i64::from(stamp.base_sequence);
+    let mut sequence = stamp.base_sequence;
     while let Some(entry) = plain_entry(&record_set[position..], expected, stamp) {
         let following = position + entry.size as usize;
         stamp_header(
             &mut record_set[position..following],
-            &identity(stamp, sequence as i32),
+            &identity(stamp, sequence),
             &mut corrector,
         );
         expected += i64::from(entry.records_count);
-        sequence = (sequence + i64::from(entry.records_count)) % SEQUENCES;
+        sequence = next_sequence(sequence, entry.records_count);
         position = following;
         entries.push(entry);
     }
@@ -118,7 +118,12 @@ fn newest_create_time_ms(batch: &[u8], attributes: i16) -> i64 {
     }
 }
 
-fn identity(stamp: &Stamp, sequence: i32) -> [u8; RECORDS_COUNT - IDENTITY] {
+/// Return the sequence behind that of a batch of so many records.
+pub fn next_sequence(sequence: i32, records_count: u32) -> i32 {
+    ((i64::from(sequence) + i64::from(records_count)) % SEQUENCES) as i32
+}
+
+pub fn identity(stamp: &Stamp, sequence: i32) -> [u8; RECORDS_COUNT - IDENTITY] {
     let mut identity = [0; RECORDS_COUNT - IDENTITY];
     identity[..8].copy_from_slice(&stamp.producer_id.to_be_bytes());
     identity[8..10].copy_from_slice(&stamp.producer_epoch.to_be_bytes());

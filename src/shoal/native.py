@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 __all__ = ["NATIVE", "LotRow", "Native", "RefusedRow"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 9
+_INTERFACE = 10
 
 
 class LotRow(NamedTuple):
@@ -88,10 +88,13 @@ class Native(Protocol):
         *,
         first_offset: int,
         end_offset: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
         transactional: bool,
         below_bytes: int,
         most_bytes: int,
-    ) -> tuple[int, int, int, int, int, int, bytes]:
+    ) -> tuple[int, int, bytes, bytearray]:
         """See :func:`shoal.records.join_plain`."""
 
     def send(
@@ -103,6 +106,7 @@ class Native(Protocol):
         *,
         version: int,
         client_id: bytes,
+        acks: int,
         timeout_ms: int,
         correlation_id: int,
         max_in_flight: int,
@@ -126,6 +130,7 @@ class Native(Protocol):
             lots: At most one of each partition.
             version: The version of Produce, from 9 on.
             client_id: The client id in the header of the requests.
+            acks: See :class:`shoal.client.lot.Limits`.
             timeout_ms: The broker's limit for acknowledgements.
             correlation_id: The first request's; the others have the following ids.
             max_in_flight: At most 5 requests.

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.records import (
+    ENTRY,
     Codec,
     Joined,
     RecordBatch,
+    compressed,
     join_plain,
     read_records,
     split,
@@ -25,6 +27,7 @@ from tests.world.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch
 
 FIRST = 100
 ANY_SIZE = 1 << 20
+LAST_SEQUENCE = 2**31 - 1
 
 pytestmark = needs_native
 
@@ -42,12 +45,20 @@ def joined(record_set: bytes | bytearray, **limits: int) -> Joined:
         0,
         first_offset=FIRST,
         end_offset=limits.get("end_offset", 2**62),
+        producer_id=9,
+        producer_epoch=1,
+        base_sequence=LAST_SEQUENCE,
         transactional=bool(limits.get("transactional", False)),
         below_bytes=limits.get("below_bytes", ANY_SIZE),
         most_bytes=limits.get("most_bytes", ANY_SIZE),
     )
     assert found is not None
     return found
+
+
+def counts(found: Joined) -> list[int]:
+    """Return the number of records of each joined batch."""
+    return [records for _, records, _, _ in ENTRY.iter_unpack(found.entries)]
 
 
 def laid_out(batches: Sequence[tuple[Sequence[bytes], int]]) -> list[bytearray]:
@@ -68,13 +79,17 @@ def decoded(record_set: bytes | bytearray, codec: Codec = Codec.NONE) -> RecordB
 def test_joined_batch_equals_that_of_the_decoded_records(
     batches: list[tuple[list[bytes], int]], codec: Codec
 ) -> None:
-    record_set = b"".join(laid_out(batches))
+    more = [*batches, ([b"one more"], batches[-1][1])]
+    record_set = b"".join(laid_out(more))
     found = joined(record_set)
-    built, expected = found.to_batch(codec), decoded(record_set, codec)
-    assert (found.end, found.batches_count, found.leader_epoch) == (len(record_set), len(batches), 3)
-    assert bytes(built.view) == bytes(expected.view)
-    stamp(built, 9, 1, 5)
-    verify_crc(built)
+    expected = decoded(record_set)
+    newest_ms, records_count = expected.header.max_timestamp, expected.header.records_count
+    stamp(expected, 9, 1, LAST_SEQUENCE)
+    assert bytes(found.batches) == bytes(expected.view)
+    assert (found.end, found.records_count) == (len(record_set), records_count)
+    assert found.entries == ENTRY.pack(len(found.batches), records_count, newest_ms, 3)
+    built = compressed(next(split(memoryview(found.batches))), codec)
+    assert bytes(built.view) == bytes(decoded(record_set, codec).view)
 
 
 @pytest.mark.parametrize(
@@ -94,36 +109,50 @@ def test_joined_batch_equals_that_of_the_decoded_records(
 )
 def test_other_batch_ends_the_joined_ones(other: bytearray) -> None:
     plain = batch(1, base_offset=100) + batch(1, base_offset=101)
-    found = joined(plain + other, below_bytes=1000)
-    assert (found.end, found.batches_count, found.records_count) == (len(plain), 2, 2)
+    enough = joined(plain + other, below_bytes=len(plain))
+    assert (enough.end, enough.records_count, counts(enough)) == (len(plain), 2, [2])
+    # Those before it may be joined with others behind it, unless nothing whole is behind it.
+    few = joined(plain + other, below_bytes=1000)
+    assert counts(few) == ([2] if len(other) < batch_size(other) else [])
+
+
+def batch_size(batch: bytearray) -> int:
+    return int.from_bytes(batch[8:12]) + 12
 
 
 def test_committed_transactional_batches_are_joined_if_nothing_of_them_was_aborted() -> None:
     record_set = b"".join(
         batch(1, base_offset=offset, flags=TRANSACTIONAL, producer_id=7) for offset in (100, 101)
     )
-    assert joined(record_set).batches_count == 0
-    assert joined(record_set, transactional=1).batches_count == 2
+    assert counts(joined(record_set)) == []
+    assert counts(joined(record_set, transactional=1)) == [2]
 
 
 @pytest.mark.parametrize("at", range(12, 90))
 def test_batch_with_a_flipped_bit_is_not_joined(at: int) -> None:
     """Its checksum is wrong; the bytes before byte 12 and the epoch are not under it."""
-    plain, other = batch(1, base_offset=100), batch(2, base_offset=101)
+    plain, other = batch(2, base_offset=100) + batch(1, base_offset=102), batch(2, base_offset=103)
+    assert counts(joined(plain + other)) == [5]
     other[at] ^= 0x10
-    found = joined(plain + other)
-    assert found.batches_count == 1
-    assert bytes(found.to_batch(Codec.NONE).view) == bytes(decoded(plain).view)
+    assert counts(joined(plain + other)) == []
+    assert counts(joined(plain + other, below_bytes=len(plain))) == [3]
 
 
-def test_joining_ends_at_its_limits() -> None:
+def test_joined_batches_follow_one_another_up_to_their_limits() -> None:
     one = batch([bytes(100)], base_offset=100)
     record_set = b"".join(batch([bytes(100)], base_offset=100 + number) for number in range(10))
     body = len(read_records(next(split(memoryview(one))), ANY_SIZE)[0].body)
-    assert joined(record_set, below_bytes=3 * len(one)).batches_count == 3
-    assert joined(record_set, below_bytes=len(one)).batches_count == 0
-    assert joined(record_set, most_bytes=3 * body - 1).batches_count == 2
-    assert joined(record_set, end_offset=104).batches_count == 4
+    thrice = joined(record_set, below_bytes=3 * len(one))
+    assert (counts(thrice), thrice.end) == ([3, 3, 3], 9 * len(one))
+    for written, sequence in zip(split(memoryview(thrice.batches)), (LAST_SEQUENCE, 2, 5), strict=True):
+        verify_crc(written)
+        assert (written.header.producer_id, written.header.producer_epoch) == (9, 1)
+        assert (written.header.base_offset, written.header.base_sequence) == (0, sequence)
+    assert counts(joined(record_set, below_bytes=4 * len(one))) == [4, 4, 2]
+    assert counts(joined(record_set, below_bytes=len(one))) == []
+    assert counts(joined(record_set, most_bytes=3 * body - 1)) == []
+    assert counts(joined(record_set, end_offset=104)) == []
+    assert counts(joined(record_set[: 4 * len(one)], end_offset=104)) == [4]
 
 
 def test_position_behind_the_record_set_is_refused() -> None:
@@ -133,6 +162,9 @@ def test_position_behind_the_record_set_is_refused() -> None:
             1,
             first_offset=0,
             end_offset=1,
+            producer_id=0,
+            producer_epoch=0,
+            base_sequence=0,
             transactional=False,
             below_bytes=1,
             most_bytes=1,

@@ -93,6 +93,7 @@ class Limits(NamedTuple):
             than 100 MiB (socket.request.max.bytes).
         max_in_flight: The most requests in flight, 1 to 5.
         timeout_ms: The broker's limit for the acknowledgements of the in-sync replicas.
+        acks: The acknowledgements that a batch needs.
 
     """
 
@@ -100,6 +101,7 @@ class Limits(NamedTuple):
     request_bytes: int = 8 * 1024 * 1024
     max_in_flight: int = MOST_IN_FLIGHT
     timeout_ms: int = 30_000
+    acks: int = ACKS_ALL
 
 
 class Refused(NamedTuple):

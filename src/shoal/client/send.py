@@ -118,6 +118,7 @@ def _send_natively(
             rows,
             version=listing.version,
             client_id=connection.client_id.encode(),
+            acks=limits.acks,
             timeout_ms=limits.timeout_ms,
             correlation_id=connection.skip_correlation_ids(0),
             max_in_flight=limits.max_in_flight,

@@ -13,7 +13,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from ..records import ENTRY
 from .connection import Connection
-from .lot import ACKS_ALL, REFILL_AT, Gate, Later, Limits, Lot, Refused, is_open
+from .lot import REFILL_AT, Gate, Later, Limits, Lot, Refused, is_open
 from .topic_listing import TopicListing
 
 __all__ = ["send_in_python"]
@@ -226,7 +226,7 @@ class _Sending:
             version=self._listing.version,
             correlation_id=correlation_id,
             client_id=self._connection.client_id,
-            acks=ACKS_ALL,
+            acks=self._limits.acks,
             timeout_ms=self._limits.timeout_ms,
         )
 

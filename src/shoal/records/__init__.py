@@ -25,7 +25,7 @@ from .decide import Decision, decide
 from .fingerprint import PACKED_FINGERPRINT, fingerprint, fingerprint_plain
 from .join import Joined, join_plain
 from .plain import ENTRY, PlainRun, stamp_plain
-from .rebuild import write_batch, write_batches
+from .rebuild import compressed, write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, read_records_as, write_body
 from .scan import CheckedCrcs, OffsetsGoBack, Scan, Walked
 from .stamp import stamp
@@ -49,6 +49,7 @@ __all__ = [
     "Walked",
     "batch_at",
     "compress",
+    "compressed",
     "crc32c",
     "decide",
     "decompress",

@@ -1,8 +1,8 @@
 """
 Joins small batches without a Python object for each record, where the native module is.
 
-The reference is :func:`~shoal.records.read_records` with :func:`~shoal.records.write_batches`: the joined
-batch is the same, byte by byte.
+The reference is :func:`~shoal.records.read_records` with :func:`~shoal.records.write_batches` and
+:func:`~shoal.records.stamp`: the joined batches are the same, byte by byte.
 """
 
 from __future__ import annotations
@@ -10,40 +10,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..native import NATIVE
-from .batch import Codec, RecordBatch
-from .compression import compress
-from .rebuild import batch_of_payload
 
 __all__ = ["Joined", "join_plain"]
 
 
 class Joined(NamedTuple):
     """
-    Plain batches that follow one another, as the records of one.
+    The batches that plain ones became, stamped and uncompressed.
 
     Attributes:
-        end: The position behind the last of them; that of the first if there is none.
-        batches_count: The number of batches.
+        end: The position behind the last that was joined; that of the first if there is none.
         records_count: The number of records in all of them.
-        base_timestamp: The create time of the first record in milliseconds.
-        max_timestamp: The largest create time.
-        leader_epoch: The leader epoch of all of them at the source.
-        payload: The records of the joined batch, uncompressed.
+        entries: An :data:`~shoal.records.ENTRY` for each joined batch.
+        batches: The joined batches, one behind the other.
 
     """
 
     end: int
-    batches_count: int
     records_count: int
-    base_timestamp: int
-    max_timestamp: int
-    leader_epoch: int
-    payload: bytes
-
-    def to_batch(self, codec: Codec) -> RecordBatch:
-        """Return the joined batch as ``write_batch`` does, over a writable buffer of its own."""
-        payload = compress(codec, self.payload)
-        return batch_of_payload(codec, self.records_count, self.base_timestamp, self.max_timestamp, payload)
+    entries: bytes
+    batches: bytearray
 
 
 def join_plain(
@@ -52,21 +38,28 @@ def join_plain(
     *,
     first_offset: int,
     end_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
     transactional: bool,
     below_bytes: int,
     most_bytes: int,
 ) -> Joined | None:
     """
-    Join uncompressed plain batches whose checksums match, until they are enough.
+    Join uncompressed plain batches whose checksums match.
+
+    The last ones before another batch are left if they are not enough; at the end of the record set they are
+    joined.
 
     Args:
         record_set: See :func:`~shoal.records.split`.
         position: The position of the first batch in it.
         first_offset: The offset that this batch must begin at.
         end_offset: Batches that end behind it are left.
+        base_sequence: The sequence of the first joined batch; the others continue it.
         transactional: See :func:`~shoal.records.stamp_plain`.
         below_bytes: A batch of this size is not joined, and batches of this size together are enough.
-        most_bytes: The most bytes of the records' bodies.
+        most_bytes: The most bytes of the bodies of a joined batch's records.
 
     Returns:
         None if the native module is not there.
@@ -80,6 +73,9 @@ def join_plain(
             position,
             first_offset=first_offset,
             end_offset=end_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
             transactional=transactional,
             below_bytes=below_bytes,
             most_bytes=most_bytes,

@@ -17,7 +17,7 @@ from .checksum import crc32c
 from .compression import compress
 from .record import Record, write_varint
 
-__all__ = ["batch_of_payload", "write_batch", "write_batches"]
+__all__ = ["compressed", "write_batch", "write_batches"]
 
 _BEFORE_CRC = struct.Struct(">qiib")
 _CRC = struct.Struct(">I")
@@ -135,13 +135,20 @@ def _fitting(encoded: memoryview, ends: list[int], codec: Codec, room: int) -> t
 
 def _batch_of(records: Sequence[Record], codec: Codec, payload: bytes) -> RecordBatch:
     max_timestamp = max(record.timestamp for record in records)
-    return batch_of_payload(codec, len(records), records[0].timestamp, max_timestamp, payload)
+    return _batch_of_payload(codec, len(records), records[0].timestamp, max_timestamp, payload)
 
 
-def batch_of_payload(
+def compressed(batch: RecordBatch, codec: Codec) -> RecordBatch:
+    """Return an uncompressed batch with compressed records, as :func:`write_batch` writes it."""
+    header, view = batch
+    payload = compress(codec, view[HEADER_SIZE:])
+    times = header.base_timestamp, header.max_timestamp
+    return _batch_of_payload(codec, header.records_count, *times, payload)
+
+
+def _batch_of_payload(
     codec: Codec, count: int, base_timestamp: int, max_timestamp: int, payload: bytes
 ) -> RecordBatch:
-    """Return a batch of so many records, which are encoded and compressed; see :func:`write_batch`."""
     covered = _COVERED.pack(
         codec,
         count - 1,  # last_offset_delta

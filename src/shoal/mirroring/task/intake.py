@@ -10,19 +10,23 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from typing import TypedDict
 
 from ...client.config import IsolationLevel
 from ...protocol.fetch import FetchedPartition
 from ...records import (
+    ENTRY,
     AbortedTransactions,
     Codec,
     Decision,
+    Joined,
     OffsetsGoBack,
     RecordBatch,
     Scan,
     Walked,
-    batch_at,
+    compressed,
     join_plain,
+    split,
     stamp_plain,
 )
 from ..model.copy_options import CopySettings
@@ -31,6 +35,17 @@ from .progress import NO_LIMIT, Outgoing, Progress
 from .rebuilder import Rebuilder, as_it_came
 
 __all__ = ["Intake"]
+
+
+class _Place(TypedDict):
+    """The place of the next batch at both ends, and which ones are plain: see :func:`.stamp_plain`."""
+
+    first_offset: int
+    end_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
 
 
 class Intake:
@@ -147,59 +162,55 @@ class Intake:
     def _take_run(
         self, record_set: memoryview, at: int, end_offset: int, transactional: bool
     ) -> Walked[None] | None:
-        """Queue the plain batches at a place, unless others have to be queued before them."""
+        """Stamp or join the plain batches at a place, and queue them, unless others have to come before."""
         if self._rebuilder.is_gathering or not self._progress.has_room:
             return None
-        take = self._take_joined if self._join_below_bytes else self._take_plain
-        behind = take(record_set, at, end_offset, transactional)
+        identity = self._progress.identity
+        place: _Place = {
+            "first_offset": self.fetch_offset,
+            "end_offset": end_offset,
+            "producer_id": identity.producer_id,
+            "producer_epoch": identity.producer_epoch,
+            "base_sequence": identity.sequence(self._progress.next_offset),
+            "transactional": transactional,
+        }
+        behind = self._stamp(record_set, at, place)
         return Walked(None, behind, self.fetch_offset) if behind > at else None
 
-    def _take_plain(self, record_set: memoryview, at: int, end_offset: int, transactional: bool) -> int:
-        """Stamp the plain batches at a place, and queue them as a lot; return the place behind them."""
-        progress = self._progress
-        identity = progress.identity
-        run = stamp_plain(
-            record_set,
-            at,
-            first_offset=self.fetch_offset,
-            end_offset=end_offset,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=identity.sequence(progress.next_offset),
-            transactional=transactional,
-            append_time=not self._keep_append_time,
-        )
-        if run.end > at:
-            self.source_leader_epoch = progress.put_run(record_set, at, run, self.fetch_offset)
-            self.fetch_offset += run.records_count
-        return run.end
-
-    def _take_joined(self, record_set: memoryview, at: int, end_offset: int, transactional: bool) -> int:
-        """Join the small batches at a place, and queue them as one; return the place behind them."""
-        if self._decodes_all:
+    def _stamp(self, record_set: memoryview, at: int, place: _Place) -> int:
+        if not self._join_below_bytes:
+            run = stamp_plain(record_set, at, **place, append_time=not self._keep_append_time)
+            self._put_run(record_set[at : run.end], run.records_count, run.entries, Decision.COPY)
+            return run.end
+        joined = None if self._decodes_all else self._join(record_set, at, place)
+        if joined is None:
             return at
-        below_bytes = min(self._join_below_bytes, self._most_bytes)
-        joined = join_plain(
-            record_set,
-            at,
-            first_offset=self.fetch_offset,
-            end_offset=end_offset,
-            transactional=transactional,
-            below_bytes=below_bytes,
-            most_bytes=self._max_decompressed_bytes,
-        )
-        if joined is None or joined.batches_count < 2:
-            return at
-        is_enough = joined.end - at >= below_bytes
-        if not is_enough and batch_at(record_set, joined.end) is not None:
-            return at  # the rebuilder joins them with those behind a marker or a gap
-        batch = joined.to_batch(self._joined_codec)
-        if len(batch.view) > self._most_bytes:
-            return at  # the rebuilder makes smaller ones
-        span = self.fetch_offset, self.fetch_offset + joined.records_count
-        self._progress.put(Outgoing(batch, [span], span[1], joined.leader_epoch, Decision.JOIN))
-        self.fetch_offset, self.source_leader_epoch = span[1], joined.leader_epoch
+        batches = memoryview(joined.batches)
+        if self._joined_codec is Codec.NONE:
+            self._put_run(batches, joined.records_count, joined.entries, Decision.JOIN)
+            return joined.end
+        for batch, entry in zip(split(batches), ENTRY.iter_unpack(joined.entries), strict=True):
+            start = self.fetch_offset
+            _, records_count, _, self.source_leader_epoch = entry
+            self.fetch_offset += records_count
+            span = start, self.fetch_offset
+            each = compressed(batch, self._joined_codec)
+            self._progress.put(Outgoing(each, [span], span[1], self.source_leader_epoch, Decision.JOIN))
         return joined.end
+
+    def _join(self, record_set: memoryview, at: int, place: _Place) -> Joined | None:
+        below_bytes = min(self._join_below_bytes, self._most_bytes)
+        most_bytes = self._max_decompressed_bytes
+        return join_plain(record_set, at, **place, below_bytes=below_bytes, most_bytes=most_bytes)
+
+    def _put_run(self, batches: memoryview, records_count: int, entries: bytes, decision: Decision) -> None:
+        """Queue batches that were stamped for the place behind all that is queued."""
+        if entries:
+            start = self.fetch_offset
+            self.source_leader_epoch = self._progress.put_run(
+                batches, records_count, entries, start, decision
+            )
+            self.fetch_offset += records_count
 
     @property
     def _most_bytes(self) -> int:

@@ -24,7 +24,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...client.lot import Lot as LotToSend
-from ...records import ENTRY, Decision, PlainRun, RecordBatch, stamp
+from ...records import ENTRY, Decision, RecordBatch, stamp
 from ...records.batch import DELETE_HORIZON
 from ...topic_partition import TopicPartition
 from ..model.acknowledged import add_run
@@ -223,26 +223,28 @@ class Progress:
         for start, end in each.spans:
             self._lead_to(start, end - start, each.leader_epoch)
 
-    def put_run(self, record_set: memoryview, start: int, run: PlainRun, source_start: int) -> int:
+    def put_run(
+        self, batches: memoryview, records_count: int, entries: bytes, source_start: int, decision: Decision
+    ) -> int:
         """
-        Queue plain batches that a walk has stamped for :attr:`next_offset`; it found at least one.
+        Queue batches that are stamped for :attr:`next_offset`, one behind the other.
 
         Args:
-            record_set: The bytes that contain them.
-            start: The position of the first.
-            run: The walk.
-            source_start: The source offset of the first record.
+            batches: Their bytes; there is at least one.
+            records_count: The number of records in all of them.
+            entries: An :data:`~shoal.records.ENTRY` for each.
+            source_start: The source offset of the first record; the others follow without a gap.
 
         Returns:
             The leader epoch of the last batch.
 
         """
-        self._queue.append(_Lot(record_set[start : run.end], run.entries, run.records_count, Decision.COPY))
-        last_epoch: int = ENTRY.unpack_from(run.entries, len(run.entries) - ENTRY.size)[3]
-        if ENTRY.unpack_from(run.entries)[3] == last_epoch:
-            self._lead_to(source_start, run.records_count, last_epoch)
+        self._queue.append(_Lot(batches, entries, records_count, decision))
+        last_epoch: int = ENTRY.unpack_from(entries, len(entries) - ENTRY.size)[3]
+        if ENTRY.unpack_from(entries)[3] == last_epoch:
+            self._lead_to(source_start, records_count, last_epoch)
             return last_epoch
-        for _, records, _, leader_epoch in ENTRY.iter_unpack(run.entries):
+        for _, records, _, leader_epoch in ENTRY.iter_unpack(entries):
             self._lead_to(source_start, records, leader_epoch)
             source_start += records
         return last_epoch
