@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.client.cluster import Cluster
-from shoal.client.connection import Connection, version_or_close
 from shoal.client.multi_batch import marked, query_multi_batch
-from shoal.client.topic_listing import TopicListing
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
@@ -44,17 +42,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield running
 
 
-def takes_multi_batch(connection: Connection, *partitions: TopicPartition) -> dict[TopicPartition, bool]:
-    """Ask whether a request may have several batches of a partition; topics are listed by name."""
-    listing = TopicListing.of(version_or_close(connection, ApiKey.PRODUCE), None)
-    return query_multi_batch(connection, partitions, listing)
-
-
 def answers(broker: Broker, *partitions: TopicPartition, client_id: str | None = None) -> dict[Any, bool]:
     with Cluster(config_of("destination", broker)) as cluster:
         cluster.refresh()
         with cluster.connect(broker.node_id, client_id=client_id or marked("shoal")) as connection:
-            return takes_multi_batch(connection, *partitions)
+            return query_multi_batch(connection, dict.fromkeys(partitions))
 
 
 def test_unmarked_client_is_refused_multi_batch(broker: Broker) -> None:

@@ -19,14 +19,13 @@ from rig.made_records import random_records
 from rig.proxy import Disturbance, Proxies, Step
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.client.multi_batch import marked
+from shoal.client.multi_batch import marked, query_multi_batch
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.net.address import parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
-from tests.client.test_multi_batch import takes_multi_batch
 from tests.world.control import Watched
 from tests.world.task import run_copy_task
 
@@ -176,6 +175,6 @@ def test_probe_of_a_follower_is_answered_and_leaves_nothing(
         for node_id in (LEADER, FOLLOWER):
             for client_id, takes in ((marked("shoal"), True), ("shoal", False)):
                 with cluster.connect(node_id, client_id=client_id) as connection:
-                    assert takes_multi_batch(connection, partition) == {partition: takes}
+                    assert query_multi_batch(connection, {partition: None}) == {partition: takes}
     assert not any(read_topic(destination.bootstrap, topic).values())
     assert dump_partition(destination.partition_dir(topic, 0, LEADER)) == []

@@ -26,18 +26,17 @@ still refuse both batches, since their checksums are wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 
 from ..error_codes import ErrorCode
-from ..errors import ProtocolError
-from ..protocol.apis import ApiKey
-from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
-from ..records import Codec, Record, stamp, write_batch
+from ..records import ENTRY, Codec, Record, stamp, write_batch
 from ..records.batch import CRC_OFFSET
 from ..records.record import write_body
 from ..topic_partition import TopicPartition
 from .connection import Connection
-from .topic_listing import TopicListing
+from .lot import Limits, Lot, open_gate
+from .send import send
 
 __all__ = ["MARK", "marked", "query_multi_batch"]
 
@@ -46,6 +45,7 @@ MARK = "shoal-multi-batch"
 
 #: Neither 0 nor 1 nor -1.
 _NO_ACKS = 2
+_LIMITS = Limits(forgotten_up_to_ms=0, timeout_ms=0, acks=_NO_ACKS)
 
 _PRODUCER_ID = 0x73686F616C  # any id: no broker reads it
 _NOTHING = Record(0, -1, write_body(b"", None))
@@ -71,53 +71,48 @@ def marked(client_id: str) -> str:
 
 
 def query_multi_batch(
-    connection: Connection, partitions: Collection[TopicPartition], listing: TopicListing
+    connection: Connection, partitions: Mapping[TopicPartition, uuid.UUID | None]
 ) -> dict[TopicPartition, bool]:
     """
     Find out which partitions take several batches in a request from this client.
 
     Args:
         connection: A connection with no request in flight.
-        partitions: One partition of each topic: a broker may answer differently by topic.
-        listing: The names or ids of the topics.
+        partitions: One partition of each topic, with the topic's id if there is one: a broker may answer
+            differently by topic.
 
     Returns:
         The answer for each partition, unless the broker had none.
 
     Raises:
-        ProtocolError: The response is malformed; the connection is closed.
+        ShoalError: The connection failed, or the response is malformed; the connection is closed.
 
     """
-    for sequences in (_FOLLOWING, _NOT_FOLLOWING):
-        _send(connection, partitions, listing, sequences)
-    following, not_following = (_receive(connection, listing, len(partitions)) for _ in range(2))
+    following = _answers(connection, partitions, _FOLLOWING)
+    not_following = _answers(connection, partitions, _NOT_FOLLOWING)
     return {
         partition: following[partition] is ErrorCode.INVALID_REQUIRED_ACKS
         and not_following[partition] is ErrorCode.INVALID_RECORD
         for partition in partitions
-        if partition in following
-        and partition in not_following
-        and not {following[partition], not_following[partition]} & _ASK_LATER
+        if not {following[partition], not_following[partition]} & _ASK_LATER
     }
 
 
-def _send(
-    connection: Connection,
-    partitions: Collection[TopicPartition],
-    listing: TopicListing,
-    sequences: Sequence[int],
-) -> None:
+def _answers(
+    connection: Connection, partitions: Mapping[TopicPartition, uuid.UUID | None], sequences: Sequence[int]
+) -> dict[TopicPartition, ErrorCode]:
     batches = [_unwritable_batch(sequence) for sequence in sequences]
-    correlation_id = connection.next_correlation_id()
-    parts = encode_produce_request(
-        listing.by_topic(dict.fromkeys(partitions, batches)),
-        version=listing.version,
-        correlation_id=correlation_id,
-        client_id=connection.client_id,
-        acks=_NO_ACKS,
-        timeout_ms=0,
-    )
-    connection.send_parts(parts, ApiKey.PRODUCE, correlation_id)
+    sizes = [len(batch) for batch in batches]
+    entries = b"".join(ENTRY.pack(size, 1, -1, -1) for size in sizes)
+    lots = [
+        Lot(partition, batches, entries, 0, together_bytes=sum(sizes), topic_id=topic_id)
+        for partition, topic_id in partitions.items()
+    ]
+    sent = send(connection, lots, _LIMITS, open_gate())
+    if sent.failure is not None:
+        raise sent.failure
+    codes = {lots[place].partition: ErrorCode.of(each.error_code) for place, each in sent.refused.items()}
+    return dict.fromkeys(partitions, ErrorCode.NONE) | codes
 
 
 def _unwritable_batch(sequence: int) -> memoryview:
@@ -126,16 +121,3 @@ def _unwritable_batch(sequence: int) -> memoryview:
     for at in range(CRC_OFFSET, CRC_OFFSET + 4):
         batch.view[at] ^= 0xFF
     return batch.view
-
-
-def _receive(
-    connection: Connection, listing: TopicListing, most_partitions: int
-) -> dict[TopicPartition, ErrorCode]:
-    try:
-        outcomes: list[ProduceOutcome] = decode_produce_response(
-            connection.receive(), listing.version, listing.names, most_partitions
-        )
-    except ProtocolError:
-        connection.close()
-        raise
-    return {TopicPartition(each.topic, each.partition): ErrorCode.of(each.error_code) for each in outcomes}

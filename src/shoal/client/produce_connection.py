@@ -10,11 +10,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
-from ..protocol.apis import ApiKey
 from ..topic_partition import TopicPartition
 from .connection import Connection
 from .multi_batch import marked, query_multi_batch
-from .topic_listing import TopicListing
 
 __all__ = ["ProduceConnection"]
 
@@ -68,8 +66,7 @@ class ProduceConnection:
         if not asked:
             return
         connection = self.current if self.is_marked else self._connect(marked(self._client_id))
-        listing = TopicListing.of(connection.version(ApiKey.PRODUCE), ids)
-        answers = query_multi_batch(connection, asked.values(), listing)
+        answers = query_multi_batch(connection, {each: (ids or {}).get(each) for each in asked.values()})
         self._takes |= {partition.topic: takes for partition, takes in answers.items()}
         if not self.is_marked:
             self.is_marked = any(answers.values())
