@@ -260,9 +260,12 @@ def judge_copy(
     verdict = judged(_occurrences(copy, contents))
     if verdict.is_exact or len(contents) == len(due):
         return verdict
-    # A copy may lack the first of equal records, and have the later ones.
+    # A copy may lack the first of equal records, and have the later ones, or those between.
     of_the_last = judged(_occurrences(copy, contents, before=contents - Counter(each for _, each in copy)))
-    return of_the_last if of_the_last.is_exact else verdict
+    if of_the_last.is_exact or may_repeat:
+        return of_the_last if of_the_last.is_exact else verdict
+    aligned = judged(_aligned(due, _occurrences(copy, contents), may_lack))
+    return aligned if aligned.is_exact else verdict
 
 
 def compare(
@@ -316,6 +319,32 @@ def _occurrences(
         found.append(_Occurrence(content, min(seen[content], max(0, most[content] - 1)), offset))
         seen[content] += 1
     return found
+
+
+def _aligned(
+    due: Sequence[_Occurrence], copy: Sequence[_Occurrence], may_lack: Collection[int]
+) -> list[_Occurrence]:
+    """
+    Return which records a copy in order has, of equal ones: those that leave out the fewest others.
+
+    A record counts double if it may not be missing. The table has the best sum for each end of both logs.
+    """
+    worth = [1 if place in may_lack else 2 for place in range(len(due))]
+    best = [[0] * (len(due) + 1) for _ in range(len(copy) + 1)]
+    for number, found in reversed(list(enumerate(copy))):
+        for place, wanted in reversed(list(enumerate(due))):
+            both = worth[place] + best[number + 1][place + 1] if found.content == wanted.content else 0
+            best[number][place] = max(both, best[number + 1][place], best[number][place + 1])
+    aligned, place = [], 0
+    for number, found in enumerate(copy):
+        while place < len(due) and best[number][place] == best[number][place + 1]:
+            place += 1
+        if place < len(due) and best[number][place] > best[number + 1][place]:
+            aligned.append(due[place])
+            place += 1
+        else:
+            aligned.append(found)  # it is one too many
+    return aligned
 
 
 def _contents(records: Sequence[Record]) -> list[tuple[int, Hashable]]:

@@ -202,3 +202,11 @@ def test_lost_record_that_another_cluster_still_has_may_come_late() -> None:
     read = stays(range(1, 3), [5, 6], range(3, 9), exact=False)
     assert counts(judge(EXPECTED, read, lost={3, 4})) == (10, 0, 0, 4, 0)
     assert judge(EXPECTED, read).late == 2
+
+
+def test_copy_may_lack_equal_records_before_and_behind_those_it_has() -> None:
+    again = [(offset, content) for offset, content in enumerate("abababc")]
+    lacking = [0, 1, 4, 5]
+    assert judge_copy(again, [(0, "a"), (1, "b"), (2, "c")], may_lack=lacking).is_exact
+    assert not judge_copy(again, [(0, "b"), (1, "a"), (2, "c")], may_lack=lacking).is_exact
+    assert not judge_copy(again, [(0, "a"), (1, "b"), (2, "a"), (3, "c")], may_lack=lacking[:3]).is_exact
