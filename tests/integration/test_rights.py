@@ -221,7 +221,7 @@ def test_cutover_of_a_fresh_principal_has_the_commands_that_it_lacks(
 SUBJECT = x509.Name(
     [
         x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example, Ltd"),
-        x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "data = #1"),
+        x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "data + 1"),
         x509.NameAttribute(NameOID.COMMON_NAME, "mirror"),
     ]
 )
@@ -258,7 +258,7 @@ def token_login(kafka: LockedKafka, directory: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("login_of", "principal"),
     [
-        (certificate_login, r"User:CN=mirror,OU=data \= \#1,O=Example\, Ltd"),
+        (certificate_login, r"User:CN=mirror,OU=data \+ 1,O=Example\, Ltd"),
         (token_login, "User:mirror-of-orders"),
     ],
     ids=["certificate", "token"],
