@@ -154,6 +154,8 @@ def _check_map(world: TaskWorld, partition: SourcePartition, places: Sequence[tu
     if world.level_has_changed:  # a later copy may lack what only an earlier one has
         hidden = {each.offset for each in partition.of_this_topic if not each.is_shown}
         places = [each for each in places if each[0] not in hidden]
+    # A mirror that began again may have copied before what the destination refuses now.
+    refused = {each.offset for each in partition.of_this_topic if each.was_refused and may_repeat}
     are_all_there = not any(each.may_lack for each in partition.records)
     wrong = wrong_translations(
         position.offsets,
@@ -165,6 +167,7 @@ def _check_map(world: TaskWorld, partition: SourcePartition, places: Sequence[tu
         is_exact=are_all_there and not (world.had_incidents or world.logs_were_lost or may_repeat),
         is_counted=not world.level_has_changed,
         certain_before=position.source_offset if may_repeat else math.inf,
+        refused=refused,
     )
     world.problems += [f"partition {partition.number}: {each}" for each in wrong]
 

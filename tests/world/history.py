@@ -31,6 +31,7 @@ class Written:
         is_shown: Whether readers of committed records see it: not while its transaction is open or aborted.
         is_there: Whether the source still has it.
         may_lack: Whether the copy need not have it: it was deleted before it was mirrored, or from the copy.
+        was_refused: Whether a mirror named it as refused by the destination, and went on.
 
     """
 
@@ -39,6 +40,7 @@ class Written:
     is_shown: bool = True
     is_there: bool = True
     may_lack: bool = False
+    was_refused: bool = False
 
 
 class History:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from shoal.mirroring.model.counting import Counting, Piece
@@ -74,6 +74,7 @@ def wrong_translations(
     is_exact: bool,
     is_counted: bool = True,
     certain_before: float = math.inf,
+    refused: Collection[int] = (),
 ) -> Iterator[str]:
     """
     Yield what is wrong with some translations of a map.
@@ -88,6 +89,7 @@ def wrong_translations(
             it, and nothing has deleted records.
         is_counted: Whether that is so between milestones with a gap, too.
         certain_before: The source offset from which on records may be copied again.
+        refused: The source offsets that the mirror named as refused: at the copy, consumers may miss them.
 
     """
     begin, end = found.milestones[0], found.milestones[-1]
@@ -97,11 +99,12 @@ def wrong_translations(
 
     def check(offset: int, *, is_source: bool) -> Iterator[str]:
         there, exactness = translate(found, Question(offset, is_source), pieces, log_start)
+        may_miss = refused if is_source else ()
         missed, again = [], []
         for source, at in copies.items():
             is_wanted = (source if is_source else min(at)) >= offset
             reads = sum(each >= there for each in at) if is_source else source >= there
-            if is_wanted and not reads and source < certain_before:
+            if is_wanted and not reads and source < certain_before and source not in may_miss:
                 missed.append(source)
             if reads > is_wanted:
                 again.append(source)

@@ -53,6 +53,7 @@ def check_reports(world: TaskWorld, control: Reporting) -> None:
             world.had_incidents = True
             _note_loss(world, number, IncidentKind(kind), lost)
             if has_continued:
+                _note_refused(world, number, reason)
                 _check_incident(world, number, IncidentKind(kind), reason, lost)
             patience_s = world.brokers.settings.source.request_timeout_s
             if kind == IncidentKind.SOURCE_GAP.value and time.monotonic() < world.began_at + patience_s:
@@ -109,6 +110,13 @@ def _note_loss(world: TaskWorld, number: int, kind: IncidentKind, lost: int | No
     # there, and no copy need have these.
     if lost is not None or kind is not IncidentKind.SOURCE_RESET:
         world.losses[number].append(Loss(lost, len(world.partitions[number].records)))
+
+
+def _note_refused(world: TaskWorld, number: int, reason: str) -> None:
+    if refused := re.search(r" refuses offsets? (\d+)(?: to (\d+))? of ", reason):
+        first, last = int(refused[1]), int(refused[2] or refused[1])
+        for each in world.partitions[number].of_this_topic:
+            each.was_refused |= first <= each.offset <= last
 
 
 def outcome_of(world: TaskWorld, result: TaskResult, control: Reporting) -> Outcome:

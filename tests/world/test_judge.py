@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
 
 from .batches import Content
 from .clusters import TOPIC, TwoBrokers
@@ -110,3 +110,24 @@ def test_copy_in_another_place_than_its_position_says_is_found(world: TaskWorld)
     check_places(world, control)
     assert any("the position says" in each for each in world.problems)
     assert any("and the mirror reported" in each for each in world.problems)
+
+
+def test_group_misses_only_refused_records_of_a_second_copy() -> None:
+    with TaskWorld.started(Setup(continues=True, delivery=Delivery.AT_LEAST_ONCE), Random(1)) as world:
+        partition, topics, control = world.partitions[0], world.destination.nodes[0].topics, Watched()
+        partition.plain(2)
+        partition.store(partition.batch([b"large" * 100, b"record" * 100]), shown=True)
+        partition.plain(2)
+        assert world.run().is_complete
+        world.fencing.leave(world.brokers.settings.group)
+        world.brokers.forget_pairs()
+        world.expect("offsets 2 and 3 are refused", [IncidentKind.SEND_FAILURE], [])
+        topics.alter(topics.topic(TOPIC), {"max.message.bytes": "700"})
+        check_copies(world, world.run(control), [partition.next_offset])
+        check_places(world, control)
+        assert [lost for _, _, lost, _ in incidents_of(control)] == [2]
+        assert world.problems == []
+        partition.records[3].was_refused = False
+        check_places(world, control)
+        assert world.problems != []
+        assert all("behind 1 records from source offset 3 on" in each for each in world.problems)
