@@ -80,7 +80,7 @@ class Timing:
         retry_stopped_s: The time between two attempts of a stopped partition whose reason can heal.
         jvm_look_interval_s: The time between two searches for JVMs, which read all of /proc: executors seldom
             start or end.
-        first_jvm_look_interval_s: The same until the first JVM is found, since Spark is about to start.
+        first_jvm_look_interval_s: The same until Spark's Python daemon is found, which is about to start.
         http_peer_s: The limit of each read from a client of metrics and page, and for it to read an answer.
         http_request_s: The limit of request and answer together, for any pace of the client.
         gate_look_s: The time between two looks at what opens a gate of a cut-over. All of it should take

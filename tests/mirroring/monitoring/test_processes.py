@@ -53,6 +53,23 @@ def test_later_jvm_is_found_and_an_ended_one_forgotten(request: pytest.FixtureRe
     wait_until(lambda: of(local(), java) == [])
 
 
+def test_python_process_of_a_jvm_counts_as_a_worker(tmp_path: Path) -> None:
+    """Spark's daemon: what it imports is the largest part of the CPU that Python needs."""
+    local = LocalProcesses(Timing(jvm_look_interval_s=0.0, first_jvm_look_interval_s=0.0))
+    (tmp_path / "java").symlink_to(os.path.realpath(sys.executable))
+    (tmp_path / "python3").symlink_to(os.path.realpath(sys.executable))
+    child = [str(tmp_path / "python3"), "-S", "-c", _BURN]
+    start = f"import subprocess; subprocess.run({child!r})"
+    with subprocess.Popen(
+        [str(tmp_path / "java"), "-S", "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as java:
+        assert java.stdout
+        assert java.stdout.readline() == "burnt\n"
+        assert sum(each.cpu_s for each in only(local(), ProcessRole.WORKER)) >= 0.19
+        assert java.stdin
+        java.stdin.close()
+
+
 def test_earlier_jvm_counts_from_the_mirror_s_start(java: subprocess.Popen[str]) -> None:
     (jvm,) = of(LocalProcesses()(), java)
     assert jvm.cpu_s < 0.1

@@ -327,7 +327,7 @@ class MirrorRun:
         self, prepared: Prepared, names: dict[str, str], usages: Sequence[ProcessUsage], log_file: str
     ) -> Summary:
         done = self.metrics.progress()
-        (driver,) = [each for each in usages if each.role is ProcessRole.DRIVER]
+        python = [each for each in usages if each.role is not ProcessRole.JVM]
         jvms = [each for each in usages if each.role is ProcessRole.JVM]
         collected = [each.gc for each in jvms if each.gc is not None]
         partitions = self.metrics.partitions().values()
@@ -337,7 +337,7 @@ class MirrorRun:
             elapsed_s=time.monotonic() - self._started,
             group=prepared.group,
             topics=names,
-            python_cpu_s=driver.cpu_s + self.metrics.task_cpu_s,
+            python_cpu_s=sum(each.cpu_s for each in python) + self.metrics.task_cpu_s,
             jvm_cpu_s=sum(each.cpu_s for each in jvms),
             jvm_gc=reduce(GarbageCollection.beside, collected) if collected else None,
             log_file=log_file,

@@ -254,7 +254,7 @@ class Summary(Totals):
         topics: The destination topics' names by the source topics' names.
         copying_s: The time from the start of the first task to the end of the last one; None if nothing
             was copied.
-        python_cpu_s: User and system time of the driver and of all tasks.
+        python_cpu_s: User and system time of the driver, of Spark's daemon and of all tasks.
         jvm_cpu_s: User and system time of Spark's JVMs on this machine.
         warnings: The warnings, as sentences.
         interrupted: Whether the mirror was stopped before ``once`` had copied everything.

@@ -44,6 +44,7 @@ _MAGIC = bytes.fromhex("cafec0c0")
 _FREQUENCY = "sun.os.hrt.frequency"
 _COLLECTOR = "sun.gc.collector."
 _NONE = GarbageCollection(0, 0.0)
+_JVM = "java"
 
 
 def collections_of(process_id: int, directory: Path | None = None) -> GarbageCollection | None:
@@ -87,43 +88,49 @@ def _counters(data: bytes) -> dict[str, int]:
 
 class LocalProcesses:
     """
-    The driver and its JVMs: Spark's own, and with ``local-cluster`` the executors'.
+    The driver, its JVMs and their Python daemons: Spark's own, and with ``local-cluster`` the executors'.
 
-    Their CPU time and collections count from the creation of this object, at the mirror's start. A call takes
-    microseconds, and any thread may call.
+    A daemon counts as a worker: it imports all that tasks need, and starts the other workers, which report
+    themselves. CPU time and collections count from the creation of this object, at the mirror's start. A call
+    takes microseconds, and any thread may call.
     """
 
     def __init__(self, timing: Timing = DEFAULT_TIMING) -> None:
         self._timing = timing
         self._driver = psutil.Process()
         self._lock = threading.Lock()
-        self._jvms: dict[int, psutil.Process] = {}
+        self._jvms: set[int] = set()
+        self._spark: dict[int, psutil.Process] = {}
         self._looked_at = time.monotonic()
-        self._find_jvms()
-        processes = (self._driver, *self._jvms.values())
+        self._find_spark()
+        processes = (self._driver, *self._spark.values())
         self._before: Mapping[int, ProcessUsage] = {each.pid: _usage(each) for each in processes}
 
     def __call__(self) -> list[ProcessUsage]:
         """Return the current usage of each process that has not ended."""
         with self._lock:
             timing = self._timing
-            interval_s = timing.jvm_look_interval_s if self._jvms else timing.first_jvm_look_interval_s
+            has_daemon = bool(self._spark.keys() - self._jvms)
+            interval_s = timing.jvm_look_interval_s if has_daemon else timing.first_jvm_look_interval_s
             if time.monotonic() - self._looked_at >= interval_s:
                 self._looked_at = time.monotonic()
-                self._find_jvms()
+                self._find_spark()
             usages = [self._since_the_start(self._driver)]
-            for pid, jvm in list(self._jvms.items()):
+            for pid, process in list(self._spark.items()):
                 try:
-                    usages.append(self._since_the_start(jvm))
+                    usages.append(self._since_the_start(process))
                 except psutil.Error:
-                    del self._jvms[pid]
+                    del self._spark[pid]
         return usages
 
-    def _find_jvms(self) -> None:
+    def _find_spark(self) -> None:
         for child in self._driver.children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if child.name() == "java":
-                    self._jvms.setdefault(child.pid, child)
+                is_jvm = child.name() == _JVM
+                if is_jvm:
+                    self._jvms.add(child.pid)
+                if is_jvm or (child.ppid() in self._jvms and child.name().startswith("python")):
+                    self._spark.setdefault(child.pid, child)
 
     def _since_the_start(self, process: psutil.Process) -> ProcessUsage:
         now, before = _usage(process), self._before.get(process.pid)
@@ -135,14 +142,16 @@ class LocalProcesses:
 
 
 def _usage(process: psutil.Process) -> ProcessUsage:
-    is_driver = process.pid == os.getpid()
     with process.oneshot():
+        role = ProcessRole.JVM if process.name() == _JVM else ProcessRole.WORKER
+        if process.pid == os.getpid():
+            role = ProcessRole.DRIVER
         times = process.cpu_times()
         return ProcessUsage(
             process_name(process.pid),
-            ProcessRole.DRIVER if is_driver else ProcessRole.JVM,
+            role,
             times.user + times.system,
             process.memory_info().rss,
             time.time(),
-            None if is_driver else collections_of(process.pid),
+            collections_of(process.pid) if role is ProcessRole.JVM else None,
         )
