@@ -327,9 +327,9 @@ def _aligned(
     """
     Return which records a copy in order has, of equal ones: those that leave out the fewest others.
 
-    A record counts double if it may not be missing. The table has the best sum for each end of both logs.
+    Of as many, those with more that may not be missing. The table has the best sum for each end of both logs.
     """
-    worth = [1 if place in may_lack else 2 for place in range(len(due))]
+    worth = [len(due) + (0 if place in may_lack else 1) for place in range(len(due))]
     best = [[0] * (len(due) + 1) for _ in range(len(copy) + 1)]
     for number, found in reversed(list(enumerate(copy))):
         for place, wanted in reversed(list(enumerate(due))):

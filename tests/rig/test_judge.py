@@ -210,3 +210,9 @@ def test_copy_may_lack_equal_records_before_and_behind_those_it_has() -> None:
     assert judge_copy(again, [(0, "a"), (1, "b"), (2, "c")], may_lack=lacking).is_exact
     assert not judge_copy(again, [(0, "b"), (1, "a"), (2, "c")], may_lack=lacking).is_exact
     assert not judge_copy(again, [(0, "a"), (1, "b"), (2, "a"), (3, "c")], may_lack=lacking[:3]).is_exact
+
+
+def test_copy_has_as_many_of_equal_records_as_it_can() -> None:
+    """Its two are those of the middle, where one may lack: two that may not would leave it one too many."""
+    again = list(enumerate("abrab"))
+    assert judge_copy(again, [(0, "b"), (1, "a")], may_lack=[1, 3], losses=[Loss(3, 5)]).is_exact
