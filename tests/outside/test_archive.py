@@ -52,3 +52,23 @@ def test_topic_is_archived_and_restored_by_another_name_with_its_consumers(
     done = shoal("groups", *ends, "--topics", "orders", "--groups", "billing", "--json", state=tmp_path)
     assert done.returncode == 0, done.stderr
     assert '"exactness": "exact"' in done.stdout
+
+
+def test_second_restore_beside_the_first_has_a_position_of_its_own(
+    brokers: TwoBrokers, tmp_path: Path
+) -> None:
+    """Both positions are in one group, under the names of the copies."""
+    source, destination = brokers.source, brokers.destination
+    source.create_topic("orders", 1)
+    history = History(source.topics.topic("orders").logs[0])
+    history.plain(3).plain(4)
+    archive = str(tmp_path / "archive")
+    selected = ["--topics", "orders", "--once"]
+    done = shoal("mirror", "--from", source.bootstrap, "--to", archive, *selected, state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ends = ["--from", archive, "--to", destination.bootstrap, *selected]
+    for options in ([], ["--rename", "orders=part", "--until", "2"]):
+        done = shoal("mirror", *ends, *options, state=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert content_of(destination.log("orders", 0)) == history.committed
+    assert content_of(destination.log("part", 0)) == history.committed[:2]

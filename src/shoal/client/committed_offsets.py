@@ -97,6 +97,7 @@ def fetch_offsets(
             wanted[names[topic]].append(number)
         if not wanted:
             return {}
+    is_restore = cluster.config.keeper is not None
     cluster = cluster.keeper
     answers = read_offsets(cluster, cluster.coordinator_node(group), {group: wanted}, stable=True)
     answer = answers[group]
@@ -106,6 +107,8 @@ def fetch_offsets(
     return {
         TopicPartition(archived.get(each.topic, each.topic), each.partition): committed
         for each, committed in _committed(cluster, group, answer).items()
+        # The group has the positions of all restores from an archive.
+        if not is_restore or each.topic in archived
     }
 
 
