@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,18 @@ from tests.archive.archives import (
     room,
 )
 from tests.world import batches
+
+#: A description of a topic.
+WHOLE = {
+    "format": 1,
+    "topic": "orders",
+    "source_topic": "orders",
+    "source_cluster": None,
+    "partitions": 1,
+    "replication_factor": 1,
+    "configs": {},
+    "defaults": {},
+}
 
 
 def test_create_makes_an_archive_once(tmp_path: Path) -> None:
@@ -94,7 +107,15 @@ def test_describe_refuses_a_topic_of_another_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["{}", '{"format": 1, "partitions": -1}', '{"format": 1, "partitions": true}']
+    "content",
+    [
+        "{}",
+        '{"format": 1, "partitions": -1}',
+        '{"format": 1, "partitions": true}',
+        json.dumps({**WHOLE, "configs": {"retention.ms": "\ud800x"}}),
+        json.dumps({**WHOLE, "defaults": {"\ud800x": "1"}}),
+        json.dumps({**WHOLE, "partitions": 100_000}),
+    ],
 )
 def test_topics_leave_out_one_with_a_damaged_description(tmp_path: Path, content: str) -> None:
     archive = new_archive(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,16 @@ from uuid import UUID
 
 import pytest
 
+from shoal.archive.description import DamagedObject
 from shoal.archive.directory import Archive
 from shoal.archive.groups import write_groups
+from shoal.archive.reading import PartitionReader
 from shoal.client.admin import describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import fetch_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
+from shoal.client.groups import list_groups
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets
 from shoal.errors import ConfigError
 from shoal.mirroring.model.offset_map import Exactness
@@ -195,3 +199,42 @@ def test_until_of_groups_needs_an_archive(restoring: Restoring) -> None:
     mirror = restoring.brokers.options("orders", groups=".*", until=Until(1))
     with pytest.raises(ConfigError, match="--until"):
         translate_offsets(mirror)
+
+
+def test_error_that_no_answer_foresees_is_a_sentence(
+    restoring: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the connection breaks, as that to a broker which wants another login."""
+
+    def unforeseen(*_: object) -> None:
+        raise ValueError("nobody thought of it")
+
+    monkeypatch.setattr(Archive, "topics", unforeseen)
+    with Cluster(restoring.source) as archive, pytest.raises(DamagedObject) as refused:
+        archive.refresh()
+    assert "METADATA" in str(refused.value)
+    assert "nobody thought of it" in str(refused.value)
+    assert str(restoring.directory / "archive") in str(refused.value)
+
+
+def test_error_that_no_partition_foresees_is_a_sentence(
+    restoring: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restoring.add(plain(3))
+
+    def unforeseen(*_: object) -> None:
+        raise ValueError("nobody thought of it")
+
+    monkeypatch.setattr(PartitionReader, "read", unforeseen)
+    (reason,) = restoring.run()
+    assert "nobody thought of it" in reason
+    assert str(restoring.directory / "archive") in reason
+
+
+def test_groups_of_a_damaged_file_are_a_failure_with_its_name(restoring: Restoring) -> None:
+    damaged = restoring.directory / "archive/groups/00000000000000001000.json"
+    damaged.parent.mkdir()
+    damaged.write_text(json.dumps({"format": 1, "groups": {"\ud800x": {"orders": {"0": 1}}}}))
+    with Cluster(restoring.source) as archive:
+        (failure,) = list_groups(archive).failures.values()
+    assert damaged.name in str(failure)

@@ -33,9 +33,11 @@ from ..protocol.codec import (
 from ..protocol.fetch import FetchedPartition, FetchResponse, encode_fetch_response
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..topic_partition import TopicPartition
+from .description import DamagedObject
 from .directory import Archive, ArchivedTopic
-from .files import FileRange
+from .files import FileRange, storage_failed
 from .group_answers import GroupAnswers
+from .names import ARCHIVE_TOPICS
 from .reading import PartitionReader
 
 __all__ = ["ARCHIVE_HOST", "ARCHIVE_PORT", "connect", "problem_of"]
@@ -157,7 +159,7 @@ class _Served:
         with self._client, contextlib.suppress(OSError):
             try:
                 while (frame := self._receive()) is not None:
-                    self._answer(frame)
+                    self._send(self._answer(frame))
             except ShoalError as error:
                 _problems[self._url, None] = error
             finally:
@@ -172,14 +174,19 @@ class _Served:
         frame = self._client.recv(size, socket.MSG_WAITALL)
         return memoryview(frame) if len(frame) == size else None
 
-    def _answer(self, frame: memoryview) -> None:
+    def _answer(self, frame: memoryview) -> Sequence[bytes | memoryview | FileRange]:
         header = read_request_header(frame)
-        response = self._answers[header.api_key](decode_request(header, frame))
-        parts: Sequence[bytes | memoryview | FileRange]
-        if isinstance(response, FetchResponse):
-            parts = encode_fetch_response(response, header.api_version, header.correlation_id)
-        else:
-            parts = [encode_response(response, header.correlation_id, header.api_version)]
+        try:
+            response = self._answers[header.api_key](decode_request(header, frame))
+            if isinstance(response, FetchResponse):
+                return encode_fetch_response(response, header.api_version, header.correlation_id)
+            return [encode_response(response, header.correlation_id, header.api_version)]
+        except ShoalError:
+            raise
+        except Exception as error:
+            raise _unforeseen(self._url, f"{ApiKey(header.api_key).name} has no answer", error) from error
+
+    def _send(self, parts: Sequence[bytes | memoryview | FileRange]) -> None:
         for part in parts:
             if isinstance(part, FileRange):
                 part.send(self._client)
@@ -298,7 +305,10 @@ class _Served:
             else:
                 fill(partition)
                 _problems.pop(key, None)
-        except ShoalError as error:
+        except Exception as caught:
+            where = f"{self._url}/{ARCHIVE_TOPICS}/{topic}"
+            about = f"partition {number} cannot be read"
+            error = caught if isinstance(caught, ShoalError) else _unforeseen(where, about, caught)
             _problems[key] = error
             may_pass = isinstance(error, Disconnected)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR if may_pass else ErrorCode.CORRUPT_MESSAGE
@@ -398,6 +408,13 @@ class _Served:
             answer.aborted,
             answer.record_set,
         )
+
+
+def _unforeseen(where: str, what: str, error: Exception) -> ShoalError:
+    """Return the sentence of an error that no check has found before."""
+    if isinstance(error, OSError):
+        return storage_failed(where, error)
+    return DamagedObject(where, f"{what}: {type(error).__name__}: {error!s:.200}")
 
 
 @dataclass(slots=True)

@@ -94,6 +94,8 @@ def read_json(kind: type[T], store: Store, path: str, most_bytes: int = _LARGEST
         values = typed(dict, json.loads(data))
         if values["format"] != FORMAT:
             raise ValueError(f"its format is not {FORMAT}: another version of shoal wrote it")
+        # No answer can have half a character, which JSON can have.
+        json.dumps(values, ensure_ascii=False).encode()
         found: T = read_value(kind, {**values, **known})
         return found
     except KeyError as error:

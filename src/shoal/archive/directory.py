@@ -41,8 +41,9 @@ _TOPIC = "topic."
 #: Partitions that are looked at together: a store takes tens of milliseconds for each.
 _AT_A_TIME = 16
 
-_MOST_PARTITIONS = 100_000
-_MOST_REPLICAS = 1_000
+#: Each is looked at, also if nothing was archived of it.
+_MOST_PARTITIONS = 10_000
+_MOST_REPLICAS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,10 @@ class ArchivedTopic:
 
     def __post_init__(self) -> None:
         if not 0 < self.partitions <= _MOST_PARTITIONS or not 0 < self.replication_factor <= _MOST_REPLICAS:
-            raise ValueError(f"it has {self.partitions} partitions and {self.replication_factor} replicas")
+            raise ValueError(
+                f"it has {self.partitions:,} partitions and {self.replication_factor:,} replicas, and an "
+                f"archive has from 1 to {_MOST_PARTITIONS:,} and {_MOST_REPLICAS:,}"
+            )
         if self.source_cluster is not None and not is_cluster_id(self.source_cluster):
             raise ValueError(f"{self.source_cluster!r} is no id of a cluster")
 

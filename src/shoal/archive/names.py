@@ -45,6 +45,8 @@ _OBJECT = re.compile(r"([0-9]{20})\.([0-9]{1,10})-([0-9]{1,10})\.(log|txnindex|j
 _TIMED_FILE = re.compile(r"([0-9]{20})\.json", re.ASCII)
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _LARGEST_PARTITION = 2**31 - 1
+#: The end of the year 9999: no date is later.
+_LATEST_MS = 253_402_300_799_999
 
 
 class UnsafeName(ShoalError):
@@ -126,7 +128,7 @@ def timed_file(written_ms: int, prefix: str = "") -> str:
 def read_timed_file(name: str, prefix: str = "") -> int | None:
     """Return the time in the name of such a file; None for another name."""
     match = _TIMED_FILE.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
-    return int(match[1]) if match else None
+    return int(match[1]) if match and int(match[1]) <= _LATEST_MS else None
 
 
 class ObjectName(NamedTuple):

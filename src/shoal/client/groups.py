@@ -140,7 +140,7 @@ def list_groups(cluster: Cluster, *, with_states: bool = False) -> GroupListing:
             where = f"listing the groups of broker {node_id} of {cluster}"
             raise_for(response.error_code, where, right="DESCRIBE on the cluster")
         except ShoalError as error:
-            failures[node_id] = error
+            failures[node_id] = cluster.config.problem_of(None) or error
     return GroupListing(groups, failures)
 
 

@@ -138,6 +138,8 @@ def archive_topics(
             archive.describe(_description(source, name, copy, described.get(name, {})))
         except (DamagedObject, UnsafeName) as error:
             unreadable[name] = error
+        except ValueError as error:
+            unreadable[name] = ConfigError(f"{archive.store.url} cannot have topic {name}: {error}")
     return refused, unreadable
 
 
