@@ -20,7 +20,7 @@ from pathlib import Path
 
 import xxhash
 
-from ..errors import CorruptBatch
+from ..errors import CorruptBatch, StorageFailed
 from ..records import (
     PACKED_FINGERPRINT,
     CheckedCrcs,
@@ -38,7 +38,7 @@ from .aborted import OpenAborted
 from .files import Store, read_whole, spare_cache, storage_failed
 from .names import ObjectName
 
-__all__ = ["OpenSegment", "SegmentFacts", "digest_of"]
+__all__ = ["OpenSegment", "SegmentFacts", "SegmentLost", "digest_of"]
 
 _LARGEST_OFFSET = 2**63 - 1
 _MAX_TIMESTAMP = struct.Struct(">q")
@@ -91,6 +91,10 @@ class SegmentFacts:
 def digest_of(data: bytes) -> str:
     """Return the digest of an object."""
     return xxhash.xxh3_128(data).hexdigest()
+
+
+class SegmentLost(StorageFailed):
+    """Something else has deleted or cut a segment's local file: its batches have to be fetched again."""
 
 
 class OpenSegment:
@@ -242,12 +246,14 @@ class OpenSegment:
             may_count: Called before the last file is written; raises if the segment may not count.
 
         Raises:
+            SegmentLost: The local file lacks batches, and the segment is of no use.
             ShoalError: The store does not take them, or ``may_count`` raises.
 
         """
         self.is_closed = True
         is_again = self._published is not None
         if self._published is None:
+            self._check_file()
             # Random: whatever an earlier attempt has left, or still sends, has another name.
             name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
             store.write(f"{directory}/{name}.log", self._file)
@@ -258,6 +264,16 @@ class OpenSegment:
         may_count()
         _write_small(store, f"{directory}/{name}.json", description.encode(facts), is_again=is_again)
         return name, facts
+
+    def _check_file(self) -> None:
+        """Compare the local file's size with what was written: later batches make a deleted one again."""
+        found = self._file.stat().st_size if self._file.is_file() else 0
+        if found != self.size:
+            reason = (
+                f"it has {found:,} bytes, but {self.size:,} were written: something else deleted or cut it. "
+                "Its batches are fetched again. Let nothing clean the directory while a mirror runs"
+            )
+            raise SegmentLost(str(self._file), reason)
 
     def _facts(self) -> SegmentFacts:
         index = bytes(self._index)

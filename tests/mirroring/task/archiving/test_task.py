@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -98,6 +99,28 @@ def test_task_tries_a_segment_again_that_the_store_did_not_take(tmp_path: Path) 
         assert [each.base_offset for each in archiving.objects().names] == [0, 3]
         assert archiving.content() == stored(history.log)
         assert archiving.fetched_bytes == len(stored(history.log))
+
+
+@pytest.mark.parametrize("damage", ["deleted", "cut"])
+def test_task_fetches_a_segment_again_whose_local_file_was_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Archiving.started(tmp_path / "archive") as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        task = archiving.start()
+        archiving.driver.want(0, end=5)
+        wait_until(lambda: archiving.fetched_bytes > 0)
+        (file,) = tmp_path.glob("shoal-spool-*/*.log")
+        if damage == "deleted":
+            file.unlink()
+        else:
+            file.write_bytes(b"")
+        history.plain(2)
+        wait_until(lambda: archiving.driver.server.is_done)
+        archiving.driver.end(task)
+        assert archiving.content() == stored(history.log)
 
 
 def test_task_without_its_lease_writes_nothing_that_counts(archiving: Archiving) -> None:

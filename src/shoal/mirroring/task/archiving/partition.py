@@ -181,6 +181,7 @@ class ArchivedPartition:
 
         Raises:
             BrokerError: The lease has ended, or another task may have had the partition: begin again.
+            SegmentLost: The local file lacks batches: begin again.
             ShoalError: The store does not take it. It may be tried again.
 
         """

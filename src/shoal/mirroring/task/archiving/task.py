@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ....archive.directory import Archive
 from ....archive.names import topic_directory_id
+from ....archive.segment import SegmentLost
 from ....client.cluster import Cluster, is_transient, patiently
 from ....client.config import ArchiveConfig, IsolationLevel
 from ....client.fetchers import Answer
@@ -124,7 +125,7 @@ class _ArchiveTask:
         """Take a step with a partition; return whether it succeeded. It waits, or stops, after an error."""
         try:
             step(each)
-        except BrokerError as error:
+        except (BrokerError, SegmentLost) as error:
             self._lose(each, error)
         except ShoalError as error:
             if is_transient(error):
