@@ -190,6 +190,19 @@ def test_objects_name_a_missing_one(tmp_path: Path) -> None:
         reader.read(3, room(1_000))
 
 
+def test_generation_above_which_there_is_no_name_is_refused(tmp_path: Path) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(3), tmp_path)
+    stray = tmp_path / "a" / objects_of(archive).path / f"{0:020d}.9999999999-1.log"
+    stray.write_bytes(b"")
+    objects = objects_of(archive)
+    assert objects.end_offset == 3, "readers do not mind it"
+    with pytest.raises(UnsafeName, match="9999999999"):
+        add(archive, plain(2, base_offset=3), tmp_path, offset=3, generation=objects.next_generation)
+    stray.unlink()
+    assert objects_of(archive).next_generation == 2
+
+
 def test_objects_take_offsets_that_the_source_had_deleted_for_no_gap(tmp_path: Path) -> None:
     archive = new_archive(tmp_path / "a")
     add(archive, plain(3), tmp_path)

@@ -18,6 +18,7 @@ __all__ = [
     "ARCHIVE_GROUPS",
     "ARCHIVE_RUNS",
     "ARCHIVE_TOPICS",
+    "LARGEST_GENERATION",
     "ObjectName",
     "UnsafeName",
     "check_topic",
@@ -42,6 +43,8 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _CLUSTER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
 _NO_ID = "no-id-"
 _OBJECT = re.compile(r"([0-9]{20})\.([0-9]{1,10})-([0-9]{1,10})\.(log|txnindex|json)", re.ASCII)
+#: The largest generation that :meth:`ObjectName.parse` reads.
+LARGEST_GENERATION = 10**10 - 1
 _TIMED_FILE = re.compile(r"([0-9]{20})\.json", re.ASCII)
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _LARGEST_PARTITION = 2**31 - 1

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from .description import DamagedObject, listed, read_json
 from .files import Store, StoredFile
-from .names import ObjectName
+from .names import LARGEST_GENERATION, ObjectName, UnsafeName
 from .segment import SegmentFacts
 
 __all__ = ["PartitionObjects"]
@@ -63,7 +63,18 @@ class PartitionObjects:
 
     @property
     def next_generation(self) -> int:
-        """A generation that is higher than that of any object, whether it counts or not."""
+        """
+        A generation that is higher than that of any object, whether it counts or not.
+
+        Raises:
+            UnsafeName: A name has the largest one, so that nothing can be higher.
+
+        """
+        if self._highest_generation >= LARGEST_GENERATION:
+            raise UnsafeName(
+                f"{self.store.url}/{self.path}: a file's name has the generation {self._highest_generation}, "
+                "and no name has a higher one. Shoal gives no file such a name: move it away"
+            )
         return self._highest_generation + 1
 
     def where(self, name: ObjectName, suffix: str = "log") -> str:
