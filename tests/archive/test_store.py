@@ -129,3 +129,23 @@ def test_full_disk_is_a_failure_of_the_storage(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(StorageFailed, match=r"^\S*/topics/x\.json: .*room"):
         store.write("topics/x.json", b"{}")
     assert not list((tmp_path / "topics").iterdir())
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_file_system_without_hard_links_has_archives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def without_links(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", without_links)
+    gathered = tmp_path / "gathered"
+    gathered.write_bytes(b"batches")
+    store = open_store(str(tmp_path / "archive"))
+    store.write("a", b"first")
+    store.write("b.log", gathered)
+    for data in (b"second", gathered):
+        with pytest.raises(StorageFailed, match="exists"):
+            store.write("a", data)
+    found = {each.name: each.read_bytes() for each in (tmp_path / "archive").iterdir()}
+    assert found == {"a": b"first", "b.log": b"batches"}

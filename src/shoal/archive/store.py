@@ -27,6 +27,9 @@ from .urls import LOCAL_SCHEME, check_url, shown_url
 
 __all__ = ["open_store"]
 
+#: The errors of a link in a file system that has none, as FAT or many of FUSE.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
 
 def open_store(
     url: str, credentials: StoreCredentials | None = None, timing: Timing = DEFAULT_TIMING
@@ -111,7 +114,7 @@ def _link(file: Path, final: Path) -> bool:
     try:
         os.link(file, final)
     except OSError as error:
-        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+        if error.errno in (errno.EXDEV, errno.EMLINK, *_NO_LINKS):
             return False
         raise
     with final.open("rb") as linked:
@@ -127,9 +130,21 @@ def _copy(data: bytes | Path, final: Path) -> None:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-        os.link(temporary, final)  # a rename would overwrite
+        _name(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _name(temporary: Path, final: Path) -> None:
+    """Give a file its name, which must be free: by a link, since a rename would overwrite."""
+    try:
+        os.link(temporary, final)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(final):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        temporary.rename(final)
 
 
 def _sync_directory(path: Path) -> None:
