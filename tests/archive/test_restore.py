@@ -28,6 +28,8 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import Until
 from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.prepare.changes import Prepared
+from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.topic_partition import TopicPartition
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain
@@ -238,3 +240,22 @@ def test_groups_of_a_damaged_file_are_a_failure_with_its_name(restoring: Restori
     with Cluster(restoring.source) as archive:
         (failure,) = list_groups(archive).failures.values()
     assert damaged.name in str(failure)
+
+
+def test_time_before_a_topic_was_created_again_is_refused(restoring: Restoring) -> None:
+    brokers = restoring.brokers.settings
+    again = replace(described(), directory_id=str(UUID(int=2)), written_ms=5_000)
+
+    def inspect(until_ms: int) -> Prepared:
+        options = MirrorOptions(
+            restoring.source, brokers.destination, TopicSelection("orders"), until=Until(until_ms)
+        )
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            return inspect_topics(options, source, destination)
+
+    assert list(inspect(0).topics) == ["orders"], "its only creation"
+    restoring.archive.describe(again)
+    restoring.archive.describe(replace(again, partitions=2, written_ms=9_000))
+    with pytest.raises(ConfigError, match=rf"orders.*{again.directory_id}.*1970-01-01T00:00:05"):
+        inspect(4_999)
+    assert list(inspect(5_000).topics) == ["orders"]

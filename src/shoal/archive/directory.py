@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from ..errors import ConfigError, ShoalError
@@ -24,6 +25,7 @@ from .names import (
     check_topic,
     is_cluster_id,
     partition_path,
+    read_timed_file,
     timed_file,
     topic_id_of_directory,
     topic_path,
@@ -198,6 +200,31 @@ class Archive:
             if written is not None:
                 found.append(self._read_topic(topic, entry.name, written))
         return found
+
+    def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
+        """
+        Check that the creation that readers take was archived by a time, if a topic was created again.
+
+        Raises:
+            ConfigError: That creation began later, so that another one had the records of then.
+
+        """
+        for topic in topics:
+            creations = self.creations(topic)
+            if len(creations) < 2:
+                continue
+            newest = max(creations, key=lambda each: each.written_ms)
+            path = topic_path(topic, newest.directory_id)
+            times = (read_timed_file(each.name, _TOPIC) for each in listed(self.store, path))
+            began = min(each for each in times if each is not None)
+            if by_ms < began:
+                at = datetime.fromtimestamp(began / 1000, UTC)
+                raise ConfigError(
+                    f"{self.store.url}: topic {topic} was created again. The creation that is read, "
+                    f"{newest.directory_id}, began at {at:%Y-%m-%dT%H:%M:%S.%fZ}, behind --until. Use a "
+                    "later one, or leave the topic out by --exclude. To restore an earlier creation, move "
+                    "the directory of this one out of a copy of the archive"
+                )
 
     def _read_topic(self, topic: str, directory_id: str, written_ms: int) -> ArchivedTopic:
         path = f"{topic_path(topic, directory_id)}/{timed_file(written_ms, _TOPIC)}"

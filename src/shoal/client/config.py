@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
@@ -162,6 +162,9 @@ class ClientConfig:
 
     def check_archived_groups(self) -> None:
         """Raise ConfigError if an archive has no committed offsets of consumer groups to be translated."""
+
+    def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
+        """Raise ConfigError if an archive would show a creation of a topic that began behind a time."""
 
     def pieces(
         self, ranges: Mapping[TopicPartition, tuple[int, int]]
@@ -359,6 +362,10 @@ class ArchiveConfig(ClientConfig):
     def check_archived_groups(self) -> None:
         """Check that it has committed offsets of the time."""
         check_time(self.open_archive().store, self.groups_by_ms)
+
+    def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
+        """Check that topics that were created again had their newest creation by a time."""
+        self.open_archive().check_creations(topics, by_ms)
 
     def pieces(
         self, ranges: Mapping[TopicPartition, tuple[int, int]]

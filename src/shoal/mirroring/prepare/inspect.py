@@ -165,6 +165,8 @@ class _Inspection:
             )
         self._warnings += glob_warnings(selection, topics)
         until = self._options.until
+        if until is not None and until.timestamp_ms is not None:
+            self._source.config.check_creations(names, until.timestamp_ms)
         if until is not None and until.offset is not None:
             count = sum(len(topics[name].partitions) for name in names)
             if count > 1:
