@@ -22,6 +22,7 @@ from shoal.client.coordinator import MemberId
 from shoal.client.groups import list_groups
 from shoal.client.offsets import EARLIEST, LATEST, list_offsets
 from shoal.errors import ConfigError
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
@@ -56,10 +57,10 @@ class Restoring:
         end = objects_of(self.archive).end_offset or 0
         add(self.archive, record_set, self.directory, offset=end, **how)  # type: ignore[arg-type]
 
-    def run(self) -> list[str]:
+    def run(self, **settings: object) -> list[str]:
         """Restore to the end; return why the partition stopped."""
         end = objects_of(self.archive).end_offset or 0
-        restoring = self.brokers.with_settings(source=self.source)
+        restoring = self.brokers.with_settings(source=self.source, **settings)
         result = restoring.run([CopyRange("orders", 0, "orders", 0, end)])
         return [each.reason for each in result.stopped]
 
@@ -101,6 +102,30 @@ def test_restore_stops_at_a_damaged_object_and_names_it(restoring: Restoring) ->
     (reason,) = restoring.run()
     assert file.name in reason
     assert len(content_of(restoring.brokers.destination.log("orders", 0))) == 3
+
+
+@pytest.mark.parametrize("damage", ["cut", "no log", "no json"])
+def test_restore_continues_behind_damage_once_the_archive_begins_there(
+    restoring: Restoring, damage: str
+) -> None:
+    for count, base_offset in ((3, 0), (2, 3), (4, 5)):
+        restoring.add(plain(count, base_offset=base_offset))
+    objects = objects_of(restoring.archive)
+    log, json = (
+        restoring.directory / "archive" / objects.path / f"{objects.names[1]}.{suffix}"
+        for suffix in ("log", "json")
+    )
+    if damage == "cut":
+        log.write_bytes(log.read_bytes()[:-1])
+    else:
+        {"no log": log, "no json": json}[damage].unlink()
+    (reason,) = restoring.run()
+    assert "docs/archive.md" in reason
+    for name in objects.names[:2]:
+        for each in log.parent.glob(f"{name}.*"):
+            each.rename(restoring.directory / each.name)
+    assert restoring.run(continue_after=frozenset({IncidentKind.SOURCE_RETENTION})) == []
+    assert len(content_of(restoring.brokers.destination.log("orders", 0))) == 3 + 4
 
 
 def test_archive_answers_as_a_cluster_does(restoring: Restoring) -> None:

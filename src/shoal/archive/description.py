@@ -47,7 +47,7 @@ class DamagedObject(ShoalError):
     def _text(self) -> str:
         return (
             f"{self.where}: {self.reason}. Nothing of it was used. Put back a version of the object that is "
-            "whole, or begin behind it by --start"
+            "whole. docs/archive.md, 'A damaged object', says how to go on without one"
         )
 
 

@@ -14,12 +14,14 @@ from shoal.archive.reading import PartitionReader
 from shoal.client.coordinator import MemberId
 from shoal.errors import ConfigError
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.task.archiving import follow_documents
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from tests.archive.archives import bytes_of, room
 from tests.archive.archiving import Archiving, stored
 from tests.world import batches
 from tests.world.clusters import QUICK
+from tests.world.driver import Driver
 from tests.world.faults import answers
 from tests.world.history import ABORT, History
 from tests.world.logs import lose_tail, may_compact
@@ -121,6 +123,32 @@ def test_task_fetches_a_segment_again_whose_local_file_was_damaged(
         wait_until(lambda: archiving.driver.server.is_done)
         archiving.driver.end(task)
         assert archiving.content() == stored(history.log)
+
+
+def test_task_archives_the_last_segment_again_that_was_moved_away(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    for count in (3, 2):
+        history.plain(count)
+        archiving.to_the_end()
+        begin_again(archiving)
+    objects = archiving.objects()
+    last = Path(objects.where(objects.names[-1]))
+    last.write_bytes(last.read_bytes()[:-1])
+    task = archiving.start()
+    archiving.driver.want(0, end=6)
+    wait_until(lambda: bool(archiving.driver.stopped))
+    archiving.driver.end(task)
+    begin_again(archiving)
+    for suffix in (".log", ".json"):
+        last.with_suffix(suffix).unlink()
+    archiving.to_the_end()
+    assert archiving.content() == stored(history.log)
+
+
+def begin_again(archiving: Archiving) -> None:
+    """Let the mirror be another run, with another driver."""
+    archiving.driver.server.close()
+    archiving.driver = Driver(archiving.brokers, follow_documents)
 
 
 def test_task_without_its_lease_writes_nothing_that_counts(archiving: Archiving) -> None:
