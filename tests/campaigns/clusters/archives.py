@@ -43,6 +43,9 @@ _COPY_S = 4.0
 #: The time within which a mirror begins to copy on an idle machine.
 _BEGINS_S = 8.0
 
+#: The number of replicas by the brokers' default.replication.factor (KIP-464).
+_AS_BROKERS_SAY = -1
+
 #: More processes of a way than these never fail one after the other, since nothing else is wrong.
 _FAILURES = 3
 
@@ -75,7 +78,7 @@ class ArchiveWorld:
         self._kills: list[tuple[str, Callable[[MirrorRun], None]]] = []
         self.came: list[str] = []
         self.attempts = 0
-        create_topic(source, self._topic, setup.partitions, config={"retention.ms": "-1"})
+        create_topic(source, self._topic, setup.partitions, _AS_BROKERS_SAY, {"retention.ms": "-1"})
         self.load()
 
     def load(self) -> None:
