@@ -199,6 +199,7 @@ def test_foreign_record_is_named_by_its_offset_with_the_option_of_a_shell(
     assert all(each in stopped for each in ("offset 5 ", "--continue-after foreign-records", "twice"))
     assert "Option" not in stopped
     assert stopped in ended.messages
+    assert ended.summary["ended"].endswith("but for what is stopped")
 
     # The sentence promises that no record is doubled, and that the foreign one stays.
     assert mirror_once(brokers, "orders", tmp_path, "--continue-after", "foreign-records").exit_code == 4

@@ -359,9 +359,8 @@ class MirrorRun:
         if unfinished:
             return "the tasks ended before everything was copied"
         until = self.options.until
-        if until is None or until == Until():
-            return "everything that was there at the start is copied"
-        return f"everything {until.phrase} is copied"
+        what = "that was there at the start" if until is None or until == Until() else until.phrase
+        return f"everything {what} is copied{', but for what is stopped' if self.metrics.stopped() else ''}"
 
     def _nothing_copied(self) -> Summary:
         """Return the summary of a mirror that was stopped before it began."""
