@@ -370,10 +370,11 @@ class Prometheus:
                 }
             )
         )
+        prometheus = program("prometheus")
         self._log = (directory / "log").open("w")
         self._process = subprocess.Popen(
             [
-                program("prometheus"),
+                prometheus,
                 f"--config.file={config}",
                 f"--storage.tsdb.path={directory / 'data'}",
                 f"--web.listen-address={self._address}",
