@@ -23,6 +23,7 @@ from bench.report import say
 from bench.rows import Row, Settings
 from bench.runs import Section
 from bench.shoal_movers import Code
+from bench.start import has_batches
 from rig import wait_until
 from rig.ports import free_port
 from rig.process import tail
@@ -114,8 +115,7 @@ def _measure(code: Code, metrics_by: str, idle_topics: int, seconds: float) -> M
             def copied() -> bool:
                 if process.poll() is not None:
                     raise MoverFailed(f"the mirror ended with {process.returncode}:\n{tail(log)}")
-                topic = destination.topics.get(_BUSY)
-                return topic is not None and any(each.log_end_offset for each in topic.logs)
+                return has_batches(destination, _BUSY)
 
             wait_until(copied, "the first batch", _START_S)
             mirror = _Mirror(account, port)

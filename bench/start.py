@@ -26,7 +26,7 @@ from bench.yardstick import Yardstick
 from rig.process import tail
 from shoal_broker import Broker
 
-__all__ = ["START", "TOPIC", "Start", "loaded_brokers", "measure_start"]
+__all__ = ["START", "TOPIC", "Start", "has_batches", "loaded_brokers", "measure_start"]
 
 TOPIC = "orders"
 _PARTITIONS = 2
@@ -69,7 +69,7 @@ def measure_start(code: Code) -> Start:
         with Yardstick() as yardstick:
             began = time.monotonic()
             with running(arguments, log, environment, code.directory) as (process, account):
-                while not _copied(destination):
+                while not has_batches(destination, TOPIC):
                     if process.poll() is not None or time.monotonic() > began + _TIMEOUT_S:
                         raise MoverFailed(tail(log))
                     time.sleep(_LOOK_INTERVAL_S)
@@ -94,8 +94,9 @@ def loaded_brokers() -> Iterator[tuple[Broker, Broker]]:
         yield source, destination
 
 
-def _copied(destination: Broker) -> bool:
-    topic = destination.topics.get(TOPIC)
+def has_batches(broker: Broker, name: str) -> bool:
+    """Return whether a topic has a batch; False if there is no such topic."""
+    topic = broker.topics.get(name)
     return topic is not None and any(log.log_end_offset for log in topic.logs)
 
 
