@@ -19,7 +19,7 @@ from typing import Any, Self
 from rig import disk
 from rig.jars import KAFKA_VERSION, class_archive, class_path, fetched, java
 from rig.ports import free_port, random_uuid
-from rig.process import cpu_seconds_of, peak_rss_of, spawn, tail
+from rig.process import cpu_seconds_of, spawn, tail
 from rig.readiness import KafkaDidNotStart, await_broker, await_leadership
 
 __all__ = [
@@ -48,6 +48,8 @@ LOG4J = Path(__file__).parent / "log4j2.properties"
 OLD_LOG4J = Path(__file__).parent / "log4j.properties"
 """The logging configuration of versions before 4.0."""
 
+_FORMATS_S = 120
+
 
 @dataclass(frozen=True, slots=True)
 class ProxiedPort:
@@ -72,7 +74,6 @@ class _Broker:
     listeners: dict[str, int] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     cpu_seconds_of_dead: float = 0.0
-    peak_rss_of_dead: int = 0
 
     @property
     def address(self) -> str:
@@ -93,13 +94,6 @@ class _Broker:
     def cpu_seconds(self) -> float:
         return self.cpu_seconds_of_dead + (cpu_seconds_of(self.process) if self.process else 0.0)
 
-    def peak_rss(self) -> int:
-        return max(self.peak_rss_of_dead, peak_rss_of(self.process.pid) if self.process else 0)
-
-    def remember_resources(self) -> None:
-        self.cpu_seconds_of_dead = self.cpu_seconds()
-        self.peak_rss_of_dead = self.peak_rss()
-
 
 @dataclass
 class KafkaCluster:
@@ -116,7 +110,6 @@ class KafkaCluster:
         jvm: Further JVM options: ``QUICK_JVM`` or ``BENCH_JVM``.
         broker_jvm: JVM options of single brokers, by node id: a ``-javaagent:``.
         version: Kafka's version, one that `rig.jars` supports.
-        start_timeout_s: Timeout until a broker answers Metadata.
         behind_proxies: Give each broker a second listener, for `rig.proxy.Proxies`. Clients that
             connect by `bootstrap` still reach the brokers directly.
         listeners: Further listeners of each broker, as security protocols by upper-case names;
@@ -138,7 +131,6 @@ class KafkaCluster:
     jvm: Sequence[str] = QUICK_JVM
     broker_jvm: Mapping[int, Sequence[str]] = field(default_factory=dict)
     version: str = KAFKA_VERSION
-    start_timeout_s: float = 120
     behind_proxies: bool = False
     listeners: Mapping[str, str] = field(default_factory=dict)
     format_options: Sequence[str] = ()
@@ -211,10 +203,6 @@ class KafkaCluster:
     def cpu_seconds(self) -> float:
         """Return user and system time of all brokers so far, including ended ones."""
         return sum(broker.cpu_seconds() for broker in self._nodes.values())
-
-    def peak_rss(self) -> int:
-        """Return the sum of the brokers' highest resident set sizes, in bytes."""
-        return sum(broker.peak_rss() for broker in self._nodes.values())
 
     def kill(self, node_id: int) -> None:
         """End a broker by SIGKILL, without a controlled shutdown or a flush."""
@@ -343,7 +331,7 @@ class KafkaCluster:
     def _format(self) -> None:
         formats = [self._launch_format(broker) for broker in self._nodes.values()]
         for broker, process in zip(self._nodes.values(), formats, strict=True):
-            if process.wait(self.start_timeout_s) != 0:
+            if process.wait(_FORMATS_S) != 0:
                 raise KafkaDidNotStart(
                     f"StorageTool format failed for broker {broker.node_id}:\n{tail(broker.log)}"
                 )
@@ -375,15 +363,13 @@ class KafkaCluster:
 
     def _await_answer(self, broker: _Broker, brokers: int) -> None:
         assert broker.process is not None
-        await_broker(
-            broker.process, broker.node_id, broker.address, broker.log, self.start_timeout_s, brokers
-        )
+        await_broker(broker.process, broker.node_id, broker.address, broker.log, brokers)
 
     def _end(self, broker: _Broker, how: signal.Signals, timeout_s: float) -> None:
         process = broker.process
         if process is None:
             return
-        broker.remember_resources()
+        broker.cpu_seconds_of_dead = broker.cpu_seconds()
         broker.process = None
         process.send_signal(how)
         try:

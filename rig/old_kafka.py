@@ -56,7 +56,6 @@ class OldKafka:
 
     Args:
         config: Broker properties, over the rig's own.
-        start_timeout_s: Timeout until the broker answers Metadata.
 
     Raises:
         MissingKafka: On entry: no Java, no Maven, or the download failed.
@@ -64,7 +63,6 @@ class OldKafka:
     """
 
     config: Mapping[str, object] = field(default_factory=dict)
-    start_timeout_s: float = 120
     _port: int = field(default_factory=free_port, repr=False)
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list, repr=False)
     _directory: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
@@ -150,7 +148,7 @@ class OldKafka:
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         self._spawn([main, str(zookeeper_port), self._path("zk")], "zookeeper.log")
         broker = self._spawn(["kafka.Kafka", self._path("server.properties")], "broker.log")
-        await_broker(broker, 1, self.bootstrap, self._path("broker.log"), self.start_timeout_s)
+        await_broker(broker, 1, self.bootstrap, self._path("broker.log"))
 
     def _spawn(self, program: Sequence[str | Path], log: str) -> subprocess.Popen[bytes]:
         options = [

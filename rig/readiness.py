@@ -12,6 +12,9 @@ from rig.wait import TimedOut, wait_until
 __all__ = ["KafkaDidNotStart", "await_broker", "await_leadership"]
 
 
+_STARTS_S = 120
+
+
 class KafkaDidNotStart(Exception):
     """A broker ended or timed out before it answered; the text has the end of its log."""
 
@@ -21,7 +24,6 @@ def await_broker(
     node_id: int,
     address: str,
     log: Path,
-    timeout_s: float,
     brokers: int = 1,
 ) -> None:
     """Wait until a broker lists itself and the other brokers in its Metadata.
@@ -51,7 +53,7 @@ def await_broker(
         return node_id in found and len(found) >= brokers
 
     try:
-        wait_until(answers, f"Metadata of broker {node_id}", timeout_s)
+        wait_until(answers, f"Metadata of broker {node_id}", _STARTS_S)
     except TimedOut as error:
         raise KafkaDidNotStart(f"{error}:\n{tail(log)}") from error
 
