@@ -30,9 +30,8 @@ from ..protocol.apis import ApiKey
 from ..protocol.produce import FLEXIBLE_FROM, MOST_IN_FLIGHT
 from ..protocol.topic_ids import write_topic
 from .connection import Connection
-from .lot import HAS_BOOT_TIME, REFILL_AT, Gate, Later, Limits, Lot, Refused, Sent
+from .lot import HAS_BOOT_TIME, REFILL_AT, Gate, Later, Limits, Lot, Refused, Sent, TopicListing
 from .send_in_python import send_in_python
-from .topic_listing import TopicListing
 
 __all__ = ["failure_of", "send"]
 

@@ -13,8 +13,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from ..records import ENTRY
 from .connection import Connection
-from .lot import REFILL_AT, Gate, Later, Limits, Lot, Refused, is_open
-from .topic_listing import TopicListing
+from .lot import REFILL_AT, Gate, Later, Limits, Lot, Refused, TopicListing, is_open
 
 __all__ = ["send_in_python"]
 

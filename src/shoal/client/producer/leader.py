@@ -7,7 +7,7 @@ These rules keep the order of each partition, and write no batch twice:
 - A failed batch leaves a gap. If the broker reports it (OUT_OF_ORDER_SEQUENCE_NUMBER: no batch was
   written), the next batches begin a new epoch. If the failed batch was written after all, the old sequences
   continue.
-- If a leader accepts several batches of a partition in one request (:mod:`..produce_connection`), raw batches
+- If a leader accepts several batches of a partition in one request (:mod:`..multi_batch`), raw batches
   share a request. Such a leader compares sequences with its log end: so the first sequence of a partition is
   that.
 - If a broker refuses a request with several batches, it has written none of them: another producer writes to
@@ -34,8 +34,8 @@ from ..cluster import Cluster, is_transient
 from ..connection import Connection
 from ..lot import Limits, Lot, Refused, Sent, open_gate
 from ..metadata import Metadata
+from ..multi_batch import ProduceConnection
 from ..offsets import log_end_offsets
-from ..produce_connection import ProduceConnection
 from ..send import send
 from .batches import SEQUENCES, PendingBatch
 from .queues import PartitionQueue, Queues

@@ -1,7 +1,7 @@
 """
 The destination's end of a pair: it sends all that partitions have queued, and they react to each answer.
 
-A leader may take several batches of a partition in a request (``client/produce_connection.py``). On a marked
+A leader may take several batches of a partition in a request (``client/multi_batch.py``). On a marked
 connection, the sequence of each partition is its offset.
 """
 
@@ -14,10 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from ...client.cluster import Cluster
 from ...client.connection import Connection, version_or_close
-from ...client.lot import Limits, Lot, Refused, Sent
-from ...client.produce_connection import ProduceConnection
+from ...client.lot import Limits, Lot, Refused, Sent, TopicListing
+from ...client.multi_batch import ProduceConnection
 from ...client.send import send
-from ...client.topic_listing import TopicListing
 from ...errors import Stopped
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
