@@ -30,8 +30,10 @@ from rig.wait import TimedOut, wait_until
 
 __all__ = [
     "BROKER",
+    "DEMO",
     "SHOAL",
     "Shoal",
+    "installed_in",
     "is_python_worker",
     "run_shoal",
     "run_until_closed",
@@ -45,6 +47,9 @@ __all__ = [
 BROKER = ("-m", "shoal_broker")
 SHOAL = ("-m", "shoal")
 
+#: The command line of ``shoal-demo``.
+DEMO = (sys.executable, "-c", "import sys; from shoal_broker.cli.demo import main; sys.exit(main())")
+
 _Found = TypeVar("_Found")
 
 #: PySpark's daemon, and that of a mirror on one machine. A worker is forked, so its command line is the same.
@@ -54,6 +59,11 @@ _DAEMONS = ("pyspark.daemon", "shoal.spark.launch.daemon")
 def shoal_command(*arguments: str, python: str = sys.executable) -> list[str]:
     """Return the command line of ``shoal`` with these arguments."""
     return [python, *SHOAL, *arguments]
+
+
+def installed_in(directory: Path) -> tuple[Path]:
+    """Return the command line of the ``shoal`` that an installer has put into a directory."""
+    return (directory / "shoal",)
 
 
 def state_in(directory: Path) -> dict[str, str]:

@@ -20,6 +20,12 @@ _OTHERS = {
 #: The objects that may have such names: a test's own, and librdkafka's errors.
 _ALLOWED = ("self", "cls", "super()", "KafkaError")
 
+#: The last words of calls whose arguments name an attribute: of Python, of monkeypatch, and `patch.object`.
+_BY_NAME = {
+    *("getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller"),
+    *("patch", "object", "multiple"),
+}
+
 
 def main() -> int:
     """Check all tests, and return the exit code."""
@@ -36,14 +42,24 @@ def private_names(source: str) -> Iterator[tuple[int, str]]:
     """Yield each name of a module's source that begins with one underscore and belongs to another object."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in _ALLOWED:
-            if _is_private(node.attr):
-                yield node.lineno, node.attr
+            names = [node.attr]
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.lineno, each.name) for each in node.names if _is_private(each.name))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
-            texts = (each.value for each in node.args[:2] if isinstance(each, ast.Constant))
-            names = (text.rpartition(".")[2] for text in texts if isinstance(text, str))
-            yield from ((node.lineno, name) for name in names if _is_private(name))
+            names = [*(node.module or "").split("."), *(each.name for each in node.names)]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _BY_NAME:
+            names = list(_named_in(node))
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if _is_private(name))
+
+
+def _named_in(call: ast.Call) -> Iterator[str]:
+    """Yield the names in a call that reads or replaces what its arguments name, as texts or as keywords."""
+    if call.args and ast.unparse(call.args[0]) in _ALLOWED:
+        return
+    for value in (*call.args[:2], *(each.value for each in call.keywords)):
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield from value.value.split(".")
+    yield from (each.arg for each in call.keywords if each.arg)
 
 
 def _is_private(name: str) -> bool:

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bench.start import TOPIC, loaded_brokers
-from rig.shoal import SHOAL, run_shoal
+from rig.shoal import SHOAL, installed_in, run_shoal
 from shoal.cli import VERBS
 from tests.native_path import needs_native
 
@@ -264,7 +264,7 @@ def test_installed_wheel_mirrors_on_a_machine_with_python_alone(
     package = f"{distribution.wheel}[spark,java]"
     install: list[str | Path] = [tools / "bin" / installer, *INSTALLERS[installer], python, package]
     subprocess.run(install, env={**os.environ, **environment}, timeout=1800, check=True)
-    installed = (tmp_path / "bin" / "shoal",)
+    installed = installed_in(tmp_path / "bin")
     with loaded_brokers() as (source, destination):
         clusters = ("--from", source.bootstrap, "--to", destination.bootstrap)
         for way in ("--dry-run", "--once"):

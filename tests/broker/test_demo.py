@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from rig.shoal import DEMO, run_shoal
 from shoal_broker.cli.demo import main
 from shoal_broker.demo import TOPICS
 from tests.spark.mirror_command import complaints
@@ -17,9 +17,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 def run_demo(*options: str) -> str:
     """Run the demo with a small load, and return its output."""
-    command = "import sys; from shoal_broker.cli.demo import main; sys.exit(main())"
-    arguments = [sys.executable, "-c", command, "--megabytes", "4", *options]
-    run = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
+    run = run_shoal("--megabytes", "4", *options, program=DEMO)
     others = [line for line in run.stderr.splitlines() if not re.match(r"shoal: (?!warning)", line)]
     assert (run.returncode, complaints("\n".join(others))) == (0, "")
     return run.stdout

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 #: The directories of the packages.
 SOURCES = (ROOT / "src", ROOT / "broker" / "src")
 
-PACKAGES = (SOURCES[0] / "shoal", SOURCES[1] / "shoal_broker")
+PACKAGES = tuple(map(Path.joinpath, SOURCES, ("shoal", "shoal_broker")))
 
 #: The random campaigns that need no process but their own.
 CAMPAIGNS = ("tests/campaigns/test_campaign.py",)
