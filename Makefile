@@ -19,7 +19,7 @@ help:
 	@echo 'make setup      the environment in .venv for a first change, which CONTRIBUTING.md explains'
 	@echo 'make test       5 minutes: checks, and all tests that start nothing but Python'
 	@echo 'make test-clusters  10 minutes: those on real Kafka and Spark'
-	@echo 'make test-night  hours: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
+	@echo 'make test-night  hours: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches; NIGHT=20261130 repeats that night'
 	@echo 'make coverage   both, and which lines and branches it has run, for twice the CPU'
 	@echo 'make native     the inner loops in Rust, compiled by cargo into src/shoal, and tested; demo does not need them'
 	@echo 'make agent      the Java agent for real Kafka (agent/README.md), tested: agent/start/target/shoal-agent.jar'
@@ -66,11 +66,14 @@ test: $(VENV)/for-test check
 test-clusters: $(VENV)/for-test native agent prometheus kerberos
 	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=3 $(SLOWEST) $(if $(filter tests/%,$(ARGS)),,$(CLUSTER_TESTS)) $(ARGS)
 
+# The seed of a night's trials and inputs; that of another repeats them.
+NIGHT := $(shell date -u +%Y%m%d)
+
 # The fuzz tests once more, with inputs that no run has drawn before, and the native tests with AddressSanitizer.
 test-night: $(VENV)/for-test native $(AGENT_JAR) browser
-	@failed=0; \
-	$(BIN)/python -m pytest -m long $(SLOWEST) $(ARGS) || failed=$$?; \
-	SHOAL_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest tests/fuzz $(SLOWEST) --timeout=1800 || failed=$$?; \
+	@failed=0; echo "make test-night NIGHT=$(NIGHT)"; \
+	$(BIN)/python -m pytest -m long --night=$(NIGHT) $(SLOWEST) $(ARGS) || failed=$$?; \
+	SHOAL_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest tests/fuzz --hypothesis-seed=$(NIGHT) $(SLOWEST) --timeout=1800 || failed=$$?; \
 	scripts/sanitize-native || failed=$$?; \
 	exit $$failed
 

@@ -16,6 +16,7 @@ from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
+from tests import nights
 from tests.conformance.servers import add_option as add_server_option
 from tests.snapshots import Texts, add_option, texts_of
 from tests.tiers import OnlyPython, mark_tiers
@@ -46,10 +47,18 @@ sys.addaudithook(_only_python)
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_option(parser)
     add_server_option(parser)
+    nights.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    nights.begin(config)
 
 
 def pytest_report_header() -> list[str]:
-    return [f"left out, since {each} is not installed: {_OF_EXTRA_TEST[each]}" for each in _MISSING]
+    return [
+        nights.header(),
+        *(f"left out, since {each} is not installed: {_OF_EXTRA_TEST[each]}" for each in _MISSING),
+    ]
 
 
 @pytest.hookimpl(wrapper=True)

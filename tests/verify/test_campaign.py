@@ -9,6 +9,7 @@ import pytest
 
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome
+from tests.nights import night_seeds
 from tests.verify.campaign import CASES, LARGE_CASES, Trial, run_trials
 from tests.world.clusters import TwoBrokers
 
@@ -45,8 +46,8 @@ _SEEDS = (
     34600140,
 )
 
-#: The trials of the long tier.
-_LONG = range(1000, 1400)
+#: The trials of a night.
+_LONG = night_seeds(400)
 
 
 def _wrong(trials: Iterable[Trial]) -> list[str]:

@@ -9,11 +9,12 @@ import pytest
 
 from rig import two_clusters
 from tests.campaigns.report import line_of
+from tests.nights import night_seeds
 
 from .archives import ARCHIVES, draw_archive, run_archive
 
 #: The seeds of `make test-clusters`, and those of the nights.
-_SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_030))]
+_SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in night_seeds(30))]
 
 
 @pytest.fixture(scope="module")

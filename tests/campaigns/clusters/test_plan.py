@@ -16,6 +16,7 @@ from tests.campaigns.clusters.setup import Age, Program
 from tests.campaigns.clusters.trial import run_trial
 from tests.campaigns.kinds import Kind
 from tests.campaigns.report import line_of
+from tests.nights import night_seed, night_seeds
 
 PLANS = [draw(seed, Kind.CLUSTERS) for seed in range(400)]
 PLANS_OF_CONSUMERS = [draw(seed, Kind.CONSUMERS) for seed in range(100)]
@@ -107,9 +108,17 @@ def test_copies_are_exact_after_every_step(
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", night_seeds(6))
+def test_copies_are_exact_after_every_step_of_this_night(arena: Arena, tmp_path: Path, seed: int) -> None:
+    outcome = run_trial(draw(seed, Kind.CLUSTERS), arena, tmp_path / "trial")
+    assert outcome.is_exact, line_of(outcome)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_soak_of_three_minutes_is_exact(tmp_path: Path) -> None:
     with open_locked_arena(relogin_ms=12_000) as arena:
-        outcome = run_trial(draw_soak(1, 3), arena, tmp_path / "trial", patience=6)
+        outcome = run_trial(draw_soak(night_seed(), 3), arena, tmp_path / "trial", patience=6)
     assert outcome.is_exact, line_of(outcome)
     assert outcome.came, line_of(outcome)
     assert outcome.comparison.due > 10_000

@@ -20,6 +20,7 @@ from shoal.mirroring.model.offset_map import (
     Stretch,
     Translation,
 )
+from tests.nights import night_seeds
 from tests.world.maps import translate
 
 #: Both limits of milestones: thinned to nothing, to a few, and as the product does.
@@ -27,7 +28,7 @@ LIMITS = (2, 3, 8, 40)
 
 #: Those of each run: more find the same. The nights have :data:`MORE_SEEDS`.
 SEEDS = range(20)
-MORE_SEEDS = range(20, 200)
+MORE_SEEDS = night_seeds(180)
 
 #: Limits and seeds of each run and of the nights.
 LOGS = [
