@@ -10,7 +10,7 @@ from shoal_broker.broker import Broker
 from shoal_broker.storage.log import Log
 from tests.world.clusters import TOPIC
 from tests.world.contents import batches_of, compacted
-from tests.world.copies import judge_of
+from tests.world.judge import judge_of
 from tests.world.source import SourcePartition
 from tests.world.tasks import TaskWorld
 

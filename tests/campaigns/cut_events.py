@@ -1,14 +1,16 @@
-"""Certificates of cuts, writes before and behind them at both sides, and ways back."""
+"""Certificates of cuts, writes before and behind them at both sides, ways back, and losses at both sides."""
 
 from __future__ import annotations
 
 import random
 
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from tests.world.control import Mortal, Watched
 from tests.world.cuts import CutWorld
 
 from .catalogue import Catalogue, Family
+from .incident_events import AFTER_RETENTION
 
 __all__ = ["CUTS"]
 
@@ -40,7 +42,7 @@ def cut_is_certified(world: CutWorld, dice: random.Random) -> None:
 @happens(Family.CUTS, weight=4)
 def mirror_goes_back(world: CutWorld, dice: random.Random) -> None:
     """An operator starts the mirror the other way, with the newest certificate."""
-    world.go_back(lambda certificates: certificates[-1])
+    world.go_back(lambda cuts: cuts[-1])
 
 
 @happens(Family.CUTS)
@@ -63,6 +65,53 @@ def request_of_the_mirror_fails(world: CutWorld, dice: random.Random) -> None:
     faults = dice.choice(clusters.nodes).faults
     faults.add(api, times=dice.randint(1, 4))
     faults.add(api, drop=dice.choice(["before", "within", "after"]))
+
+
+# At either side of the mirror, a log may be what it writes to in one direction, and reads in the other.
+_TAIL = (IncidentKind.SOURCE_RESET, IncidentKind.DESTINATION_LOSS)
+_ANOTHER = (*_TAIL, IncidentKind.FOREIGN_RECORDS)
+
+
+@happens(Family.INCIDENTS, incidents=_TAIL, stops=AFTER_RETENTION)
+def source_loses_its_tail_after_a_certificate(world: CutWorld, dice: random.Random) -> None:
+    """An unclean election where the mirror reads: the last batches are gone, those of a cut or later ones."""
+    if world.cuts:
+        world.lose_tail(world.mirror.source, dice.randrange(len(world.written)))
+
+
+@happens(Family.INCIDENTS, incidents=_TAIL, stops=AFTER_RETENTION)
+def copy_loses_its_tail_after_a_certificate(world: CutWorld, dice: random.Random) -> None:
+    """The same where the mirror writes, and behind a cut the producers."""
+    if world.cuts:
+        world.lose_tail(world.mirror.destination, dice.randrange(len(world.written)))
+
+
+@happens(Family.INCIDENTS, incidents=[IncidentKind.SOURCE_RETENTION], stops=AFTER_RETENTION)
+def source_deletes_records_after_a_certificate(world: CutWorld, dice: random.Random) -> None:
+    """Retention where the mirror reads, perhaps before it has copied what is deleted."""
+    if world.cuts:
+        world.delete_records(world.mirror.source, dice.randrange(len(world.written)))
+
+
+@happens(Family.INCIDENTS, incidents=[IncidentKind.SOURCE_RETENTION], stops=AFTER_RETENTION)
+def copy_deletes_records_after_a_certificate(world: CutWorld, dice: random.Random) -> None:
+    """Retention where the mirror writes, before a cut or behind it."""
+    if world.cuts:
+        world.delete_records(world.mirror.destination, dice.randrange(len(world.written)))
+
+
+@happens(Family.INCIDENTS, incidents=_ANOTHER, stops=AFTER_RETENTION)
+def source_is_created_again_after_a_certificate(world: CutWorld, dice: random.Random) -> None:
+    """An operator deletes the topic where the mirror reads, and creates it again."""
+    if world.cuts:
+        world.create_again(world.mirror.source)
+
+
+@happens(Family.INCIDENTS, incidents=_ANOTHER, stops=AFTER_RETENTION)
+def copy_is_created_again_after_a_certificate(world: CutWorld, dice: random.Random) -> None:
+    """An operator deletes the topic where the mirror writes, and creates it again."""
+    if world.cuts:
+        world.create_again(world.mirror.destination)
 
 
 @runs(weight=3)

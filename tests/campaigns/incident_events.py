@@ -11,10 +11,11 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal_broker.api_error import ApiError
 from tests.world import batches
+from tests.world.adoption import ADOPT
 from tests.world.clusters import TOPIC
 from tests.world.contents import batches_of
-from tests.world.copies import judge_of
 from tests.world.faults import answers, before_request, refuses_offsets
+from tests.world.judge import judge_of
 from tests.world.logs import lose_tail
 from tests.world.tasks import FOREIGN, TaskWorld
 
@@ -22,6 +23,7 @@ from .events import Family, happens
 from .fault_events import answer_without_records, let_followers_lag
 
 __all__ = [
+    "AFTER_RETENTION",
     "SILENT_STOPS",
     "copy_is_created_again",
     "copy_loses_its_tail",
@@ -32,11 +34,11 @@ __all__ = [
 ]
 
 #: Parts of sentences by which a partition stops for good, whatever its policies are.
-SILENT_STOPS = ("the source does not have them now", "cannot tell", "--adopt")
+SILENT_STOPS = ("the source does not have them now", "cannot tell", ADOPT)
 
 
 #: The same of a copy that begins later than its mirror: what proves the mirror's part may be gone.
-_AFTER_RETENTION = (
+AFTER_RETENTION = (
     *SILENT_STOPS,
     "all deleted since",
     "nothing shows which program wrote them",
@@ -137,7 +139,7 @@ def copy_is_created_again(world: TaskWorld, dice: random.Random) -> None:
 # does not show whether the deleted records were the mirror's or another's.
 @happens(
     Family.INCIDENTS,
-    stops=_AFTER_RETENTION,
+    stops=AFTER_RETENTION,
 )
 def retention_deletes_from_the_copy(world: TaskWorld, dice: random.Random) -> None:
     """The destination deletes its oldest records, often all, also a part of a batch."""
@@ -320,7 +322,7 @@ def _a_record_less(response: Any) -> Any:
     return response
 
 
-@happens(Family.POSITIONS, stops=["--adopt"])
+@happens(Family.POSITIONS, stops=[ADOPT])
 def positions_are_deleted(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the group, and with it the mirror's positions."""
     with suppress(ApiError):  # there is no such group yet
@@ -328,7 +330,7 @@ def positions_are_deleted(world: TaskWorld, dice: random.Random) -> None:
         world.brokers.forget_pairs()
 
 
-@happens(Family.POSITIONS, weight=2, stops=["--adopt"])
+@happens(Family.POSITIONS, weight=2, stops=[ADOPT])
 def position_of_one_partition_expires(world: TaskWorld, dice: random.Random) -> None:
     """The coordinator forgets the position of one partition, and has those of the others."""
     world.fencing.leave(world.brokers.settings.group)
@@ -341,14 +343,14 @@ def positions_of_a_shared_copy_are_deleted(world: TaskWorld, dice: random.Random
     positions_are_deleted(world, dice)
 
 
-@happens(Family.POSITIONS, stops=["--adopt"])
+@happens(Family.POSITIONS, stops=[ADOPT])
 def positions_are_deleted_while_followers_lag(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the positions, and the source's new leaders show less than they have."""
     positions_are_deleted(world, dice)
     let_followers_lag(world, dice, dice.randint(4, 16))
 
 
-@happens(Family.POSITIONS, stops=["--adopt", "a second try ended the same", "twice in a row"])
+@happens(Family.POSITIONS, stops=[ADOPT, "a second try ended the same", "twice in a row"])
 def logs_move_while_they_are_compared(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the positions, and a broker does not have an offset any more that it just named."""
     if world.setup.adopts:
@@ -361,7 +363,7 @@ def logs_move_while_they_are_compared(world: TaskWorld, dice: random.Random) -> 
     weight=2,
     # All is copied again behind an emptied copy, which is longer than its source then.
     incidents=[IncidentKind.SOURCE_RESET],
-    stops=_AFTER_RETENTION,
+    stops=AFTER_RETENTION,
 )
 def positions_are_deleted_after_retention(world: TaskWorld, dice: random.Random) -> None:
     """An operator deletes the positions of copies that begin later than their sources."""
@@ -369,7 +371,7 @@ def positions_are_deleted_after_retention(world: TaskWorld, dice: random.Random)
     positions_are_deleted(world, dice)
 
 
-@happens(Family.POSITIONS, weight=2, incidents=[IncidentKind.SOURCE_RETENTION], stops=["--adopt"])
+@happens(Family.POSITIONS, weight=2, incidents=[IncidentKind.SOURCE_RETENTION], stops=[ADOPT])
 def copy_is_one_that_began_later(world: TaskWorld, dice: random.Random) -> None:
     """An operator lets the mirror take over the copy of a program that began later at the source."""
     if not world.setup.adopts:

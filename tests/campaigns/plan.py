@@ -79,7 +79,9 @@ def draw_cuts(seed: int, without: Collection[str] = ()) -> CutPlan:
     """Plan the trial of a seed with cuts and ways back."""
     dice = random.Random(f"{seed}/cuts")
     setup = CutSetup(dice.choice([1, 1, 2]), dice.randint(1, 2), dice.random() < 0.4)
-    steps = CUTS.draw_steps(dice, {Family.CUTS: 1}, (6, 12), least=1, without=without)
+    # A loss often ends the chain of cuts: half of the trials have none, and the others few.
+    losses = {Family.INCIDENTS: 1} if random.Random(f"{seed}/losses").random() < 0.5 else {}
+    steps = CUTS.draw_steps(dice, {Family.CUTS: 3, **losses}, (6, 12), least=1, without=without)
     return Plan(Kind.CUTS, seed, setup, Family.CUTS, steps)
 
 

@@ -67,10 +67,12 @@ def up_to_an_earlier_end(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """A task copies a part of what is there, up to any offset of any batch, and may die meanwhile."""
     ranges = [
         each._replace(end_offset=dice.randint(_least_end(world, each), each.end_offset))
-        for each in world.closed_ranges()
+        for each in world.planned_ranges()
     ]
+    # A driver plans no end before a position, also if the source has lost its tail since.
+    ends = [min(each.end_offset, end) for each, end in zip(ranges, _ends(world), strict=True)]
     control = Mortal(dice.randint(0, _LATEST_CHECK)) if dice.random() < 0.3 else Watched()
-    return world.run(control, ranges), [each.end_offset for each in ranges]
+    return world.run(control, ranges), ends
 
 
 def _least_end(world: TaskWorld, each: CopyRange) -> int:

@@ -13,11 +13,16 @@ from typing import Any
 
 import pytest
 
+from shoal.errors import PartitionStopped
+from shoal.mirroring.driver import going_back
 from shoal.mirroring.model.offset_map import OffsetMap, Question, Translation
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.sync import groups
 from shoal.mirroring.sync.decide import Seen, decide
 from shoal.mirroring.sync.report import GroupOffset
+from shoal.mirroring.task.resume import align
+from shoal.mirroring.task.resume.logs import PartitionLogs
+from tests.nights import night_seeds
 from tests.world.tasks import TaskWorld
 
 from .catalogue import Catalogue, Family, Plan, Run
@@ -59,7 +64,7 @@ def _seeds(draw_one: Callable[[int], Plan[Any, Any, Any]], count: int, events: s
 
 
 def _nights(count: int) -> list[Any]:
-    return [pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_000 + count)]
+    return [pytest.param(seed, marks=pytest.mark.long) for seed in night_seeds(count)]
 
 
 def _events(*, of_readers: bool) -> set[str]:
@@ -164,3 +169,22 @@ def test_campaign_finds_a_mirror_that_looks_up_a_wrong_place(
     monkeypatch.setattr(MirrorPosition, "at", _looked_up_wrongly(by))
     # Number 60 shows both; some of the others would not end for minutes.
     assert any(run_trial(draw(seed)).problems for seed in range(60, 100))
+
+
+def _refuses(logs: PartitionLogs, *others: Any) -> MirrorPosition:
+    """Refuse to take over a copy, however faithful it is."""
+    reason = f"--adopt: {logs.name} is not shown to be a faithful copy"
+    raise PartitionStopped(*logs.copy.source, logs.copy.range.start_offset, reason)
+
+
+def test_campaign_finds_a_needless_refusal_to_take_over_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(align, "adopt", _refuses)
+    seeds = (each for each in range(1, 200) if draw(each).setup.adopts)
+    assert any(run_trial(draw(seed)).problems for seed in seeds)
+
+
+def test_campaign_finds_a_way_back_to_a_log_that_is_not_that_of_the_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(going_back, "failback_problems", lambda *logs: iter(()))
+    assert any(run_cuts(draw_cuts(seed)).problems for seed in range(1, 100))

@@ -12,11 +12,10 @@ from shoal.mirroring.model.position import MirrorPosition
 from shoal.records import RecordBatch
 from tests.world.control import Reporting, partitions_of
 
-from .batches import Content
 from .clusters import TOPIC
 from .contents import batches_of, places_in
 from .history import Written
-from .judge import Judge, Loss
+from .judge import Loss, judge_of
 from .maps import pieces_of, wrong_translations
 from .reports import Outcome
 from .source import SourcePartition
@@ -24,7 +23,7 @@ from .source import SourcePartition
 if TYPE_CHECKING:
     from .tasks import TaskWorld
 
-__all__ = ["check_copies", "check_places", "judge_of"]
+__all__ = ["check_copies", "check_places"]
 
 
 def check_copies(world: TaskWorld, outcome: Outcome | None = None, ends: Sequence[int] | None = None) -> None:
@@ -79,6 +78,7 @@ def _settle(world: TaskWorld, number: int, missing: Sequence[Written]) -> None:
         each.may_lack = True
     world.losses[number].clear()
     world.unaligned.discard(number)
+    world.lost_positions.discard(number)
 
 
 def check_places(world: TaskWorld, control: Reporting) -> None:
@@ -179,17 +179,6 @@ def _read_committed_by(world: TaskWorld, position: MirrorPosition) -> bool:
     return world.setup.reads_committed if level is None else level is IsolationLevel.READ_COMMITTED
 
 
-def judge_of(world: TaskWorld) -> Judge:
-    """The judge of these copies."""
-    sets_times = dict(world.setup.destination_config).get("message.timestamp.type") == "LogAppendTime"
-    return Judge(
-        reads_committed=world.setup.reads_committed and not world.level_has_changed,
-        may_repeat=world.setup.delivery is Delivery.AT_LEAST_ONCE,
-        seen=_without_time if sets_times else _whole,
-        may_lack_hidden=world.level_has_changed,
-    )
-
-
 def _promised(world: TaskWorld, partition: SourcePartition) -> int:
     """
     Return the source offset up to which a committed position promises that all is copied.
@@ -241,11 +230,3 @@ def _repeated(runs: Sequence[Sequence[int]]) -> Iterator[str]:
         if landed < end:
             yield f"the mirror reported again what landed from {landed} to before {end}"
         end = landed + source_end - source_start
-
-
-def _whole(record: Content) -> Content:
-    return record
-
-
-def _without_time(record: Content) -> Content:
-    return record._replace(timestamp=0)

@@ -13,7 +13,10 @@ from tests.world import batches
 from tests.world.batches import Content
 from tests.world.contents import content_of_batch
 
-__all__ = ["ABORT", "COMMIT", "NOW_MS", "History", "Written"]
+__all__ = ["ABORT", "COMMIT", "NOW_MS", "History", "LedHistory", "Written"]
+
+#: The bytes of a batch's leader epoch, which are not under its CRC.
+_LEADER_EPOCH = slice(12, 16)
 
 #: So young that no broker forgets its producer; more than one request may be in flight.
 NOW_MS = int(time.time() * 1000)
@@ -181,3 +184,14 @@ class History:
         self.next_offset += offsets
         self.log.end_at(self.next_offset)
         return self
+
+
+class LedHistory(History):
+    """The same, of which each batch has the leader epoch that the log is in."""
+
+    def store(self, batch: bytes | bytearray, *, shown: bool = False) -> None:
+        """Append a batch as the present leader does."""
+        batch = bytearray(batch)
+        if batch[16] == 2:  # messages of older formats have no epoch
+            batch[_LEADER_EPOCH] = self.log.leader_epoch.to_bytes(4)
+        super().store(batch, shown=shown)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rig import judge
+from shoal.mirroring.model.incidents import Delivery
 
 from .batches import Content
 from .history import Written
 
-__all__ = ["Finding", "Judge", "Loss"]
+if TYPE_CHECKING:
+    from .tasks import TaskWorld
+
+__all__ = ["Finding", "Judge", "Loss", "judge_of"]
 
 
 class Loss(NamedTuple):
@@ -101,3 +105,22 @@ class Judge:
         offsets = {self.seen(each.content): each.offset for each in written}
         found = [(offsets.get(self.seen(content)), offset) for offset, content in copy]
         return [(source, offset) for source, offset in found if source is not None]
+
+
+def judge_of(world: TaskWorld) -> Judge:
+    """The judge of these copies."""
+    sets_times = dict(world.setup.destination_config).get("message.timestamp.type") == "LogAppendTime"
+    return Judge(
+        reads_committed=world.setup.reads_committed and not world.level_has_changed,
+        may_repeat=world.setup.delivery is Delivery.AT_LEAST_ONCE,
+        seen=_without_time if sets_times else _whole,
+        may_lack_hidden=world.level_has_changed,
+    )
+
+
+def _whole(record: Content) -> Content:
+    return record
+
+
+def _without_time(record: Content) -> Content:
+    return record._replace(timestamp=0)

@@ -14,6 +14,7 @@ from shoal.records import Decision
 from tests.world.control import Reporting, Watched, partitions_of
 from tests.world.task import TaskResult
 
+from .adoption import ADOPT, needless_refusal
 from .judge import Loss
 
 if TYPE_CHECKING:
@@ -136,7 +137,11 @@ def outcome_of(world: TaskWorld, result: TaskResult, control: Reporting) -> Outc
         grown = re.search(r"ended at offset (\d+) and ends at (\d+) now", reason)
         if grown and grown[1] == grown[2]:
             world.problems.append(f"partition {number} stopped, and its offsets say otherwise: {reason}")
-        if any(part in reason for part in world.documented):
+        if wrong := needless_refusal(world, number, reason):
+            world.problems.append(f"partition {number} stopped, though {wrong}: {reason}")
+        elif any(part in reason for part in world.documented) or (
+            ADOPT in reason and number in world.lost_positions
+        ):
             world.blocked[number] = reason
         elif not kinds or not kinds <= world.expected:
             world.problems.append(f"partition {number} stopped, and no event explains it: {reason}")

@@ -11,20 +11,17 @@ from shoal_broker.storage.log import Log
 from tests.world import batches
 from tests.world.batches import Content
 from tests.world.contents import batches_of
-from tests.world.history import ABORT, COMMIT, NOW_MS, History, Written
+from tests.world.history import ABORT, COMMIT, NOW_MS, LedHistory, Written
 
 __all__ = ["DAY_MS", "SourcePartition"]
 
 DAY_MS = 86_400_000
 
-#: The bytes of a batch's leader epoch, which are not under its CRC.
-_LEADER_EPOCH = slice(12, 16)
-
 #: The producer of the transaction that stays open for long.
 _LONG_PRODUCER_ID = 4_711
 
 
-class SourcePartition(History):
+class SourcePartition(LedHistory):
     """
     A partition's history at random, through all logs that the partition ever had.
 
@@ -265,10 +262,7 @@ class SourcePartition(History):
                 each.content = each.content._replace(timestamp=append_time)
 
     def store(self, batch: bytes | bytearray, *, shown: bool = False) -> None:
-        """Append a batch as the present leader does."""
-        batch = bytearray(batch)
-        if batch[16] == 2:  # messages of older formats have no epoch
-            batch[_LEADER_EPOCH] = self.log.leader_epoch.to_bytes(4)
+        """Append a batch, and note how long the log is."""
         super().store(batch, shown=shown)
         self.longest = max(self.longest, self.next_offset)
 

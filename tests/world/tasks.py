@@ -21,6 +21,7 @@ from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.timing import Clock
 from shoal_broker import Broker
+from shoal_broker.faults import Faults
 from shoal_broker.storage.log import Log
 from tests.world.batches import Content
 from tests.world.clusters import QUICK, TOPIC, TwoBrokers
@@ -29,11 +30,13 @@ from tests.world.control import Killed, Reporting, Watched, partitions_of
 from tests.world.driver import Driver, Following
 from tests.world.faults import list_by_name
 from tests.world.logs import begin_at
+from tests.world.planner import planned_ranges
 from tests.world.reports import Outcome, check_commits, check_reports, outcome_of
 from tests.world.requests import RequestsInFlight, counted
 from tests.world.task import RunningTask
 from tests.world.waiting import wait_until
 
+from .adoption import ADOPT
 from .fencing import Fencing
 from .judge import Loss
 from .readers import Readers
@@ -95,10 +98,13 @@ class TaskWorld:
         readers: The consumers of the topic and of its copy.
         brokers: Both clusters, with the settings of the next task.
         expected: The kinds of incidents that events have made possible.
+        documented: Parts of the sentences by which partitions may stop until the end of the trial.
+        lost_positions: The partitions that may stop for want of a position, until all of them is copied.
         blocked: Why a partition cannot continue without its operator, by its number.
         controls: Those of the tasks of this step.
         losses: The losses of each partition that tasks reported since they last copied all of it.
         compared: The most records of copies that were compared at a time.
+        began_with: The partitions that had a position when the last task was started.
         had_incidents: Whether the mirror reported an incident.
         logs_were_lost: Whether a log lost what was acknowledged, so that offsets may name what is gone.
         level_has_changed: Whether the isolation level is another one than before, so that records of aborted
@@ -116,6 +122,7 @@ class TaskWorld:
         self.dice = dice
         self.source, self.destination = brokers.sources, brokers.destinations
         self.nodes = (*self.source.nodes, *self.destination.nodes)
+        self._uncounted_apis = {node: node.apis for node in self.nodes}
         self.source.create_topic(TOPIC, setup.partitions, dict(setup.source_config))
         self.destination.create_topic(TOPIC, setup.partitions, dict(setup.destination_config))
         self.in_flight = [RequestsInFlight(node) for node in self.destination.nodes]
@@ -142,6 +149,7 @@ class TaskWorld:
         self.longest = [0] * setup.partitions
         self.expected: set[IncidentKind] = set()
         self.documented: list[str] = []
+        self.lost_positions: set[int] = set()
         self.blocked: dict[int, str] = {}
         self.problems: list[str] = []
         if "cleanup.policy" in dict(setup.source_config):
@@ -153,6 +161,7 @@ class TaskWorld:
         self.compared = 0
         self.controls: list[Reporting] = []
         self.losses: list[list[Loss]] = [[] for _ in range(setup.partitions)]
+        self.began_with: set[int] = set()
         self.had_incidents = self.logs_were_lost = False
         self.level_has_changed = False
         self.unaligned: set[int] = set()
@@ -284,7 +293,9 @@ class TaskWorld:
         """Note which incidents, and which other stops, an event makes possible, before it happens."""
         self._note_lengths()
         self.expected.update(incidents)
-        self.documented += stops
+        self.documented += [each for each in stops if each != ADOPT]
+        if ADOPT in stops:
+            self.lost_positions.update(range(self.setup.partitions))
 
     # Requests
 
@@ -329,9 +340,21 @@ class TaskWorld:
         ends = [each.end_offset for each in self.closed_ranges()]
         return [min(end, each.last_batch_end) for end, each in zip(ends, self.partitions, strict=True)]
 
+    def planned_ranges(self, *, once: bool = True) -> list[CopyRange]:
+        """Return the ranges that a driver plans now; its requests meet no fault, and are not counted."""
+        kept = {node: (node.apis, node.faults) for node in self.nodes}
+        for node, apis in self._uncounted_apis.items():
+            node.apis, node.faults = apis, Faults()
+        patient = self.brokers.with_clients("source", "destination", request_timeout_ms=_REQUEST_TIMEOUT_MS)
+        try:
+            return planned_ranges(patient, once=once)
+        finally:
+            for node, (apis, faults) in kept.items():
+                node.apis, node.faults = apis, faults
+
     def open_ranges(self) -> list[CopyRange]:
-        """Return ranges without ends."""
-        return self.brokers.open_ranges(TOPIC)
+        """Return the ranges without ends that a driver plans now."""
+        return self.planned_ranges(once=False)
 
     def start(self, control: Watched, ranges: Sequence[CopyRange] | None = None) -> RunningTask:
         """
@@ -339,13 +362,13 @@ class TaskWorld:
 
         Args:
             control: The task's control.
-            ranges: The ranges to copy; None for all up to the present ends.
+            ranges: The ranges to copy; None for those that a driver plans, up to the present ends.
 
         """
         self._begin_attempt()
         self.fencing.let_begin(control, self.brokers.settings.group)
         self.running = [control]
-        task = self.brokers.start(self.closed_ranges() if ranges is None else ranges, control)
+        task = self.brokers.start(self.planned_ranges() if ranges is None else ranges, control)
         self._tasks = [*(each for each in self._tasks if each.is_running), task]
         return task
 
@@ -354,6 +377,7 @@ class TaskWorld:
         for former in self.running:
             former.orphan()
         self.running = []
+        self.began_with = {each.number for each in self.partitions if self.position(each.number)}
         self.began_at = time.monotonic()
 
     @contextmanager
