@@ -31,6 +31,27 @@ def passed_on(server: str, marks: str, tests: Iterable[str] = (str(HERE),)) -> s
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("rule", "case"),
+    [
+        ("serves-zstd-to-all", "test_fetch.py::test_zstd_topic_is_refused_to_readers_from_before_zstd"),
+        (
+            "lists-open-transactions",
+            "test_transactions.py::test_time_of_an_open_transaction_has_no_offset_for_readers_of_committed_"
+            "records",
+        ),
+        (
+            "lists-one-aborted-transaction",
+            "test_transactions.py::test_all_of_several_aborted_transactions_are_listed",
+        ),
+    ],
+)
+def test_rule_that_few_requests_meet_has_its_case(rule: str, case: str) -> None:
+    cases = [f"{HERE}/{case}"]
+    assert passed_on("embedded", "", cases) - passed_on(f"embedded/{rule}", "", cases)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("kind", "marks"), [("embedded", ""), ("gateway", "one_batch")])
 def test_each_test_fails_on_a_server_that_breaks_its_rule(kind: str, marks: str) -> None:

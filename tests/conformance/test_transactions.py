@@ -208,6 +208,37 @@ def test_aborted_transaction_from_before_the_fetch_offset_is_listed(
     assert read(wire, topic, offset=1).kept == []
 
 
+def test_all_of_several_aborted_transactions_are_listed(wire: Wire, topic: str, unique: str) -> None:
+    producers = [Producer(wire, f"transactional-{unique}-{number}") for number in range(3)]
+    for each in producers:
+        each.add(topic)
+        each.send(topic)
+    for each in producers:
+        each.end(committed=False)
+    wait_until_stable(wire, topic, 6)
+    listed = wire.fetch(topic, committed=True).aborted_transactions
+    assert sorted(listed) == sorted((each.producer_id, place) for place, each in enumerate(producers))
+
+
+def test_time_of_an_open_transaction_has_no_offset_for_readers_of_committed_records(
+    wire: Wire, topic: str, producer: Producer
+) -> None:
+    began_ms = time.time_ns() // 1_000_000 - 60_000
+    wire.produce(topic, batch(2, base_timestamp=began_ms))
+    producer.add(topic)
+    producer.send(topic)  # a minute later
+
+    def found(*, committed: bool) -> list[int]:
+        times = (began_ms + 1, began_ms + 2)
+        return [wire.list_offset(topic, each, committed=committed).offset for each in times]
+
+    assert found(committed=False) == [1, 2]
+    assert found(committed=True) == [1, -1]
+    producer.end(committed=True)
+    wait_until_stable(wire, topic, 4)
+    assert found(committed=True) == [1, 2]
+
+
 def test_interleaved_transactions_end_independently(wire: Wire, topic: str, unique: str) -> None:
     producers = [Producer(wire, f"transactional-{unique}-{number}") for number in range(3)]
     for each in producers:
