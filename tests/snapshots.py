@@ -21,6 +21,8 @@ _HEADING = "== "
 _VARYING = (
     (re.compile(r"(?:127\.0\.0\.1|localhost):\d{2,}"), "HOST:PORT"),
     (re.compile(r"[\d.]+ MB read in [\d.]+ s"), "SIZE read in TIME"),
+    (re.compile(r"0x[0-9a-f]{8}\b"), "CRC"),
+    (re.compile(r"[\d,]+ s ago"), "TIME ago"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z| UTC)?"), "TIME"),
 )
 

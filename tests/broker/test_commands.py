@@ -11,29 +11,30 @@ import pytest
 
 from shoal.cli.parser import options_of
 from shoal_broker.cli import broker, demo
+from tests.snapshots import Texts
 
 Main = Callable[[Sequence[str]], int]
 
 
 @pytest.mark.parametrize(
-    ("main", "arguments", "sentence"),
+    ("main", "arguments"),
     [
-        (demo.main, ("--mb", "1"), "there is no option --mb (see shoal-demo --help)"),
-        (broker.main, ("--listne", "a:1"), "there is no option --listne. Did you mean --listen?"),
-        (broker.main, ("start",), "unrecognized arguments: start (see shoal-broker --help)"),
-        (broker.main, ("--listen", "9092"), "--listen '9092' is not HOST:PORT"),
-        (broker.main, ("--listen", "192.0.2.1:0"), "loopback"),
-        (broker.main, ("--config", "num.partitions"), "--config 'num.partitions' is not KEY=VALUE"),
-        (broker.main, ("--config", "nonsense=1"), "nonsense"),
+        (demo.main, ("--mb", "1")),
+        (broker.main, ("--listne", "a:1")),
+        (broker.main, ("start",)),
+        (broker.main, ("--listen", "9092")),
+        (broker.main, ("--listen", "192.0.2.1:0")),
+        (broker.main, ("--config", "num.partitions")),
+        (broker.main, ("--config", "nonsense=1")),
     ],
 )
 def test_wrong_argument_is_one_sentence_and_one_object(
-    main: Main, arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+    main: Main, arguments: tuple[str, ...], texts: Texts, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--json"]) == 2
     out, err = capsys.readouterr()
     assert err.count("\n") == 1
-    assert sentence in err
+    texts(err)
     error = json.loads(out)
     program = "shoal-demo" if main is demo.main else "shoal-broker"
     assert (error["type"], error["exit_code"], err) == ("error", 2, f"{program}: {error['error']}\n")

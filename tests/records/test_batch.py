@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
 from shoal.records import BatchHeader, Codec, split
+from tests.snapshots import Texts
 from tests.strategies import record_sets
 from tests.world.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, batch, message, raw_batch, view
 
@@ -92,33 +93,34 @@ def test_batch_with_fewer_records_than_offsets_has_holes(
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    "data",
     [
-        (raw_batch(magic=3), "magic 3"),
-        (raw_batch(magic=-1), "magic -1"),
-        (raw_batch(batch_length=48), "batch length 48"),
-        (raw_batch(batch_length=-1), "batch length -1"),
-        (raw_batch(batch_length=-(2**31)), "batch length"),
-        (raw_batch(base_offset=-1), "base offset -1"),
+        raw_batch(magic=3),
+        raw_batch(magic=-1),
+        raw_batch(batch_length=48),
+        raw_batch(batch_length=-1),
+        raw_batch(batch_length=-(2**31)),
+        raw_batch(base_offset=-1),
         # The offset after it would be none of 64 bits, and is fetched from next.
-        (raw_batch(base_offset=2**63 - 1), "base offset 9223372036854775807"),
-        (raw_batch(base_offset=2**63 - 2**31), "base offset"),
-        (message(0, offset=2**63 - 1), "offset 9223372036854775807"),
-        (raw_batch(records_count=2), "2 records for an offset range of 1"),
-        (raw_batch(records_count=-1), "-1 records"),
-        (raw_batch(last_offset_delta=-1, records_count=1), "1 records for an offset range of 0"),
-        (raw_batch(last_offset_delta=-1, records_count=0), "0 records for an offset range of 0"),
-        (message(1, offset=-1), "offset -1"),
-        (message(0)[:8] + b"\0\0\0\x0d" + message(0)[12:], "message length 13"),
-        (message(1)[:8] + b"\xff\xff\xff\xff" + message(1)[12:], "message length -1"),
+        raw_batch(base_offset=2**63 - 1),
+        raw_batch(base_offset=2**63 - 2**31),
+        message(0, offset=2**63 - 1),
+        raw_batch(records_count=2),
+        raw_batch(records_count=-1),
+        raw_batch(last_offset_delta=-1, records_count=1),
+        raw_batch(last_offset_delta=-1, records_count=0),
+        message(1, offset=-1),
+        message(0)[:8] + b"\0\0\0\x0d" + message(0)[12:],
+        message(1)[:8] + b"\xff\xff\xff\xff" + message(1)[12:],
     ],
 )
-def test_malformed_batch_is_corrupt_with_its_position(data: bytearray, reason: str) -> None:
+def test_malformed_batch_is_corrupt_with_its_position(data: bytearray, texts: Texts) -> None:
     before = batch(1)
     found = split(memoryview(before + data))
     assert next(found).view == before
-    with pytest.raises(CorruptBatch, match=reason) as caught:
+    with pytest.raises(CorruptBatch) as caught:
         next(found)
+    texts(str(caught.value))
     assert caught.value.position == len(before)
 
 

@@ -26,6 +26,7 @@ from shoal.records import (
     write_batch,
 )
 from tests.each_case import each_case
+from tests.snapshots import Texts
 from tests.strategies import INT64
 from tests.vectors import Vector, old_vectors
 from tests.world.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
@@ -151,70 +152,63 @@ def test_lz4_checksum_is_wrong_only_in_wrappers_of_magic_0() -> None:
         assert len(read_records(view_of(message(magic, value, offset=4, attributes=Codec.LZ4)), LIMIT)) == 2
 
 
+def _of_its_length(data: bytes | bytearray) -> bytes:
+    """Return a message that names its own length, whatever those of its parts say."""
+    return bytes(data[:8]) + (len(data) - 12).to_bytes(4) + data[12:]
+
+
 GOOD = bytes(message(1, b"x"))
 NESTED = wrapper(1, Codec.GZIP, [GOOD])
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    "data",
     [
-        (message(1, None, offset=77, attributes=Codec.GZIP), "a compressed message without a value"),
-        (message(0, None, offset=77, attributes=Codec.LZ4), "a compressed message without a value"),
-        (message(1, b"", offset=77, attributes=Codec.GZIP), "a compressed message with no message in it"),
-        (wrapper(1, Codec.GZIP, [], offset=77), "a compressed message with no message in it"),
-        (wrapper(0, Codec.LZ4, [], offset=77), "a compressed message with no message in it"),
-        (wrapper(1, Codec.ZSTD, [GOOD], offset=77), "codec 4 in a message of magic 1"),
-        (message(0, GOOD, offset=77, attributes=7), "codec 7 in a message of magic 0"),
-        (wrapper(1, Codec.GZIP, [NESTED], offset=77), "inner message 0 is compressed itself"),
-        (message(1, b"no gzip", offset=77, attributes=Codec.GZIP), "not gzip"),
-        (message(0, b"no lz4", offset=77, attributes=Codec.LZ4), "not lz4"),
-        (
-            wrapper(1, Codec.GZIP, [GOOD[:-1]], offset=77),
-            "an inner message of 23 bytes, but only 22 are left",
-        ),
-        (wrapper(1, Codec.GZIP, [GOOD, GOOD[:11]], offset=77), "the last inner message is cut short"),
-        (
-            wrapper(1, Codec.GZIP, [GOOD[:8] + b"\xff\xff\xff\xff" + GOOD[12:]], offset=77),
-            "an inner message of -1 bytes, but only 23 are left",
-        ),
-        (wrapper(1, Codec.GZIP, [bytes(12)], offset=77), "a message of 0 bytes"),
-        (wrapper(1, Codec.GZIP, [message(1, crc=1)], offset=77), "the CRC of inner message 0 is wrong"),
-        (wrapper(1, Codec.GZIP, [message(2)], offset=77), "a message of magic 2"),
-        (
-            wrapper(1, Codec.GZIP, [struct.pack(">qiIbb", 0, 14, 0, 1, 0) + bytes(8)], offset=77),
-            "a message of 14 bytes",
-        ),
-        (wrapper(1, Codec.GZIP, _inner(1, [0, 0]), offset=77), "inner message 1 at offset 77, after 77"),
-        (wrapper(1, Codec.GZIP, _inner(1, [0, 2, 1]), offset=77), "inner message 1 at offset 78, after 76"),
-        (wrapper(0, Codec.GZIP, _inner(0, [77, 78]), offset=77), "inner message 1 at offset 78, after 77"),
-        (wrapper(0, Codec.GZIP, _inner(0, [-1]), offset=77), "inner message 0 at offset -1, after -1"),
-        (wrapper(1, Codec.GZIP, _inner(1, [0, 78]), offset=77), "inner message 0 at offset -1, after -1"),
-        (message(1, b"x", offset=77)[:-1] + b"", "cut"),
+        message(1, None, offset=77, attributes=Codec.GZIP),
+        message(0, None, offset=77, attributes=Codec.LZ4),
+        message(1, b"", offset=77, attributes=Codec.GZIP),
+        wrapper(1, Codec.GZIP, [], offset=77),
+        wrapper(0, Codec.LZ4, [], offset=77),
+        wrapper(1, Codec.ZSTD, [GOOD], offset=77),
+        message(0, GOOD, offset=77, attributes=7),
+        wrapper(1, Codec.GZIP, [NESTED], offset=77),
+        message(1, b"no gzip", offset=77, attributes=Codec.GZIP),
+        message(0, b"no lz4", offset=77, attributes=Codec.LZ4),
+        wrapper(1, Codec.GZIP, [GOOD[:-1]], offset=77),
+        wrapper(1, Codec.GZIP, [GOOD, GOOD[:11]], offset=77),
+        wrapper(1, Codec.GZIP, [GOOD[:8] + b"\xff\xff\xff\xff" + GOOD[12:]], offset=77),
+        wrapper(1, Codec.GZIP, [bytes(12)], offset=77),
+        wrapper(1, Codec.GZIP, [message(1, crc=1)], offset=77),
+        wrapper(1, Codec.GZIP, [message(2)], offset=77),
+        wrapper(1, Codec.GZIP, [struct.pack(">qiIbb", 0, 14, 0, 1, 0) + bytes(8)], offset=77),
+        wrapper(1, Codec.GZIP, _inner(1, [0, 0]), offset=77),
+        wrapper(1, Codec.GZIP, _inner(1, [0, 2, 1]), offset=77),
+        wrapper(0, Codec.GZIP, _inner(0, [77, 78]), offset=77),
+        wrapper(0, Codec.GZIP, _inner(0, [-1]), offset=77),
+        wrapper(1, Codec.GZIP, _inner(1, [0, 78]), offset=77),
+        _of_its_length(message(1, b"x", offset=77)[:-1]),
     ],
 )
-def test_malformed_message_is_corrupt_with_reason_and_position(data: bytes, reason: str) -> None:
-    if reason == "cut":
-        # The value's length says more than there is.
-        data = data[:8] + (len(data) - 12).to_bytes(4) + data[12:]
-        reason = "1 bytes, but only 0 are left"
-    with pytest.raises(CorruptBatch, match=reason) as caught:
+def test_malformed_message_is_corrupt_with_reason_and_position(data: bytes, texts: Texts) -> None:
+    with pytest.raises(CorruptBatch) as caught:
         read_records(view_of(data), LIMIT)
+    texts(str(caught.value))
     assert caught.value.position == 77
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    "data",
     [
-        (message(0, b"", offset=77) + b"?", "1 bytes behind the value of a message"),
-        (message(0, b"", offset=77)[:-2], "a message of 12 bytes|shorter than a message"),
-        (message(0, b"", key=b"1234", offset=77)[:-2], "a message is cut short"),
-        (message(1, b"", offset=77)[:-8], "a message of 14 bytes"),
+        message(0, b"", offset=77) + b"?",
+        message(0, b"", offset=77)[:-2],
+        message(0, b"", key=b"1234", offset=77)[:-2],
+        message(1, b"", offset=77)[:-8],
     ],
 )
-def test_inconsistent_lengths_are_corrupt(data: bytes, reason: str) -> None:
-    data = data[:8] + (len(data) - 12).to_bytes(4) + data[12:]
-    with pytest.raises(CorruptBatch, match=reason):
-        read_records(view_of(data), LIMIT)
+def test_inconsistent_lengths_are_corrupt(data: bytes, texts: Texts) -> None:
+    with pytest.raises(CorruptBatch) as refused:
+        read_records(view_of(_of_its_length(data)), LIMIT)
+    texts(str(refused.value))
 
 
 def test_wrapper_beyond_the_limit_is_refused() -> None:

@@ -26,6 +26,7 @@ from shoal.records import (
 )
 from tests.each_case import each_case
 from tests.peak_memory import peak_below
+from tests.snapshots import Texts
 from tests.strategies import INT64
 from tests.vectors import Vector, vectors
 from tests.world.batches import LOG_APPEND_TIME, batch, payload, raw_batch
@@ -132,43 +133,40 @@ def test_batch_with_log_append_time_keeps_create_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "fields", "reason"),
+    ("records", "fields"),
     [
-        (b"", {}, "0 records instead of 1"),
-        (LITERAL_RECORDS, {"records_count": 2}, "10 bytes behind the last record"),
-        (LITERAL_RECORDS, {"records_count": 4}, "3 records instead of 4"),
-        (LITERAL_RECORDS[:-1], {"records_count": 3}, "record 2 is cut short"),
-        (LITERAL_RECORDS, {"records_count": 0}, "27 bytes behind the last record"),
-        (
-            LITERAL_RECORDS,
-            {"records_count": 3, "last_offset_delta": 3},
-            "an offset 4 behind the first, but the last is 3",
-        ),
-        (b"\x01", {}, "record 0 has a negative length"),
-        (b"\xff\xff\xff\xff\x0f", {}, "record 0 has a negative length"),
-        (b"\x80\x80\x80\x80\x80\x01", {}, "a number of more than 32 bits"),
-        (b"\xff\xff\xff\xff\x1f", {}, "a number of more than 32 bits"),
-        (b"\xfe\xff\xff\xff\x0f" + bytes(100), {}, "record 0 is cut short"),
-        (b"\x20\0" + b"\x80" * 10 + b"\1\0\1\1\0", {}, "a number of more than 64 bits"),
-        (b"\x1e\0" + b"\xff" * 9 + b"\3\0\1\1\0", {}, "a number of more than 64 bits"),
-        (b"\x0c\0\0\1\1\1\0", {}, "record 0 has no offset behind the one before it"),
-        (b"\x0c\0\0\0\1\1\0" * 2, {"records_count": 2}, "record 1 has no offset behind"),
-        (b"\x0c\0\0\2\1\1\0\x0c\0\0\0\1\1\0", {"records_count": 2}, "record 1 has no offset behind"),
-        (b"\x0a\0\0\0\1\1", {}, "record 0 is too short"),
-        (b"\0", {}, "0 records instead of 1"),
-        (b"\2\0\0\0", {}, "record 0 is too short"),
-        (b"\2\0\xff\xff\xff\xff\xff\xff\1\0\1\1\0", {}, "record 0 is too short"),
+        (b"", {}),
+        (LITERAL_RECORDS, {"records_count": 2}),
+        (LITERAL_RECORDS, {"records_count": 4}),
+        (LITERAL_RECORDS[:-1], {"records_count": 3}),
+        (LITERAL_RECORDS, {"records_count": 0}),
+        (LITERAL_RECORDS, {"records_count": 3, "last_offset_delta": 3}),
+        (b"\x01", {}),
+        (b"\xff\xff\xff\xff\x0f", {}),
+        (b"\x80\x80\x80\x80\x80\x01", {}),
+        (b"\xff\xff\xff\xff\x1f", {}),
+        (b"\xfe\xff\xff\xff\x0f" + bytes(100), {}),
+        (b"\x20\0" + b"\x80" * 10 + b"\1\0\1\1\0", {}),
+        (b"\x1e\0" + b"\xff" * 9 + b"\3\0\1\1\0", {}),
+        (b"\x0c\0\0\1\1\1\0", {}),
+        (b"\x0c\0\0\0\1\1\0" * 2, {"records_count": 2}),
+        (b"\x0c\0\0\2\1\1\0\x0c\0\0\0\1\1\0", {"records_count": 2}),
+        (b"\x0a\0\0\0\1\1", {}),
+        (b"\0", {}),
+        (b"\2\0\0\0", {}),
+        (b"\2\0\xff\xff\xff\xff\xff\xff\1\0\1\1\0", {}),
     ],
 )
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_malformed_records_are_corrupt_with_reason_and_position(
-    codec: Codec, records: bytes, fields: dict[str, int], reason: str
+    codec: Codec, records: bytes, fields: dict[str, int], texts: Texts
 ) -> None:
     fields = {"records_count": 1, "last_offset_delta": 10, "base_offset": 77, **fields}
     stored = compress(codec, records) if fields["records_count"] else records
     found = view_of(raw_batch(stored, attributes=codec, **fields))
-    with pytest.raises(CorruptBatch, match=reason) as caught:
+    with pytest.raises(CorruptBatch) as caught:
         read_records(found, LIMIT)
+    texts(str(caught.value))
     assert caught.value.position == 77
 
 
@@ -217,25 +215,26 @@ def test_count_of_billions_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    "body",
     [
-        (b"", "it is cut short"),
-        (b"\1", "it is cut short"),
-        (b"\1\1", "it is cut short"),
-        (b"\1\1\1", "-1 headers in 0 bytes"),
-        (b"\1\1\2", "1 headers in 0 bytes"),
-        (b"\1\1\2\1\1", "a header without a name"),
-        (b"\1\1\0\0", "1 bytes behind the last header"),
-        (b"\4k\0\0", "2 bytes where|it is cut short|headers"),
-        (b"\x08k\1\0", "4 bytes, but only 3 are left"),
-        (b"\1\xfe\xff\xff\xff\x0f", "2147483647 bytes, but only 0 are left"),
-        (b"\1\1\xfe\xff\xff\xff\x0f\0\0", "2147483647 headers in 2 bytes"),
-        (b"\1\1\x80\x80\x80\x80\x80\0", "more than 32 bits"),
+        b"",
+        b"\1",
+        b"\1\1",
+        b"\1\1\1",
+        b"\1\1\2",
+        b"\1\1\2\1\1",
+        b"\1\1\0\0",
+        b"\4k\0\0",
+        b"\x08k\1\0",
+        b"\1\xfe\xff\xff\xff\x0f",
+        b"\1\1\xfe\xff\xff\xff\x0f\0\0",
+        b"\1\1\x80\x80\x80\x80\x80\0",
     ],
 )
-def test_malformed_record_body_is_corrupt(body: bytes, reason: str) -> None:
-    with pytest.raises(CorruptBatch, match=reason) as caught:
+def test_malformed_record_body_is_corrupt(body: bytes, texts: Texts) -> None:
+    with pytest.raises(CorruptBatch) as caught:
         read_key_value_headers(Record(77, -1, body))
+    texts(str(caught.value))
     assert caught.value.position == 77
 
 

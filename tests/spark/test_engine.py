@@ -27,6 +27,7 @@ from shoal.mirroring.prepare.changes import Prepared
 from shoal.spark import engine
 from shoal.spark.engine import SparkEngine
 from shoal.timing import Timing
+from tests.snapshots import Texts
 from tests.world.driver import Events
 from tests.world.waiting import wait_until
 
@@ -126,10 +127,10 @@ def test_job_that_crashes_after_a_while_is_started_again(
 
 
 @pytest.mark.parametrize(
-    ("error", "sound_s", "text"),
+    ("error", "sound_s"),
     [
-        (CRASHED, 60.0, "^Spark failed: Job aborted .*. See .*spark.log"),
-        (PySparkException("Traceback\nshoal.errors.Disconnected: host:1: away\n"), 0.0, "^host:1: away$"),
+        (CRASHED, 60.0),
+        (PySparkException("Traceback\nshoal.errors.Disconnected: host:1: away\n"), 0.0),
     ],
     ids=["at once", "with an error of shoal's"],
 )
@@ -139,7 +140,7 @@ def test_job_that_fails_for_good_ends_the_mirror(
     tmp_path: Path,
     error: Exception,
     sound_s: float,
-    text: str,
+    texts: Texts,
 ) -> None:
     job = timed(job, sound_s=sound_s)
 
@@ -147,8 +148,9 @@ def test_job_that_fails_for_good_ends_the_mirror(
         raise error
 
     started, _ = engine_on(Context(run), job, monkeypatch, tmp_path)
-    with pytest.raises(ShoalError, match=text):
+    with pytest.raises(ShoalError) as refused:
         started.run(job, threading.Event())
+    texts(str(refused.value))
 
 
 def test_job_without_a_core_is_cancelled_at_a_stop(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from shoal.errors import ConfigError
 from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
+from tests.snapshots import Texts
 
 SOURCE = {"kafka.bootstrap.servers": "source:9092"}
 SINK = {"kafka.bootstrap.servers": "destination:9092"}
@@ -50,29 +50,24 @@ def test_assign_is_read_as_partitions_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options",
     [
-        ({}, "subscribe, subscribePattern and assign"),
-        ({"subscribe": "a", "assign": "{}"}, "subscribe, subscribePattern and assign"),
-        ({"subscribe": "a", "startingOffset": "earliest"}, "startingoffset"),
-        ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon'"),
-        (
-            {"subscribe": "a", "rows": "pointers"},
-            "rows: 'pointers'.*bytes, headers, records",
-        ),
-        ({"subscribe": "a", "minPartitions": "0"}, "minPartitions '0'"),
-        (
-            {"subscribe": "a", "startingTimestamp": "9" * 20},
-            "startingTimestamp '99999999999999999999'",
-        ),
-        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp '-1'"),
-        ({"subscribePattern": "("}, "subscribePattern"),
-        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism"),
+        {},
+        {"subscribe": "a", "assign": "{}"},
+        {"subscribe": "a", "startingOffset": "earliest"},
+        {"subscribe": "a", "startingOffsets": "soon"},
+        {"subscribe": "a", "rows": "pointers"},
+        {"subscribe": "a", "minPartitions": "0"},
+        {"subscribe": "a", "startingTimestamp": "9" * 20},
+        {"subscribe": "a", "startingTimestamp": "-1"},
+        {"subscribePattern": "("},
+        {"subscribe": "a", "kafka.security.protocol": "SASL_SSL"},
     ],
 )
-def test_invalid_option_is_named(options: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):
+def test_invalid_option_is_named(options: dict[str, str], texts: Texts) -> None:
+    with pytest.raises(ConfigError) as refused:
         ReadOptions.parse({**SOURCE, **options}, streaming=False)
+    texts(str(refused.value))
 
 
 @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp"])
@@ -95,15 +90,16 @@ def write(**options: Any) -> WriteOptions:
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options",
     [
-        ({"allowGaps": "on"}, "allowGaps: 'on'"),
-        ({"group": "g"}, 'format("shoal") has no option group'),
+        {"allowGaps": "on"},
+        {"group": "g"},
     ],
 )
-def test_write_option_error_has_spark_s_spelling(options: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(sentence)):
+def test_write_option_error_has_spark_s_spelling(options: dict[str, str], texts: Texts) -> None:
+    with pytest.raises(ConfigError) as refused:
         write(**options)
+    texts(str(refused.value))
 
 
 def test_unknown_option_of_a_sink_is_refused() -> None:
@@ -150,14 +146,15 @@ def test_relative_directory_needs_no_dot(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options",
     [
-        ({**SOURCE, "path": "/data"}, r"path.*kafka\.bootstrap\.servers"),
-        ({"path": "s3://user:secret@bucket/kafka"}, "user or password"),
-        ({"path": "ftp://host/kafka"}, "no such kind of directory"),
+        {**SOURCE, "path": "/data"},
+        {"path": "s3://user:secret@bucket/kafka"},
+        {"path": "ftp://host/kafka"},
     ],
 )
-def test_directory_that_cannot_be_read_is_named(options: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence) as raised:
+def test_directory_that_cannot_be_read_is_named(options: dict[str, str], texts: Texts) -> None:
+    with pytest.raises(ConfigError) as raised:
         ReadOptions.parse(options, streaming=False)
+    texts(str(raised.value))
     assert "secret" not in str(raised.value)

@@ -17,6 +17,7 @@ from shoal.topic_partition import TopicPartition
 from shoal.verify import Extent, OffsetRange, Outcome, PartitionReport
 from shoal.verify.extent import LEAST_OFFSETS
 from shoal.verify.tables import details
+from tests.snapshots import Texts
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS, History
@@ -75,26 +76,24 @@ def test_sample_has_its_share_in_ranges_that_do_not_touch(size: int, share: floa
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    "given",
     [
-        ({"sample": "5"}, "sample '5' is not a share"),
-        ({"sample": "0%"}, "is not a share"),
-        ({"sample": "100%"}, "is not a share"),
-        ({"last": "many"}, "last 'many' is not a duration"),
-        ({"last": "0"}, "last '0' is not a number"),
-        ({"since": "latest"}, "since 'latest' is not a time"),
-        ({"since": "yesterday"}, "since 'yesterday'"),
-        ({"since": "1", "last": "2"}, "both set the beginning"),
-        (
-            {"since": "2026-02-01", "until": "2026-01-31"},
-            "--until .*2026-01-31T.*--since .*2026-02-01",
-        ),
-        ({"until": "never"}, "until 'never'"),
+        {"sample": "5"},
+        {"sample": "0%"},
+        {"sample": "100%"},
+        {"last": "many"},
+        {"last": "0"},
+        {"since": "latest"},
+        {"since": "yesterday"},
+        {"since": "1", "last": "2"},
+        {"since": "2026-02-01", "until": "2026-01-31"},
+        {"until": "never"},
     ],
 )
-def test_extent_that_makes_no_sense_is_refused(given: dict[str, str], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_extent_that_makes_no_sense_is_refused(given: dict[str, str], texts: Texts) -> None:
+    with pytest.raises(ConfigError) as refused:
         Extent.parse(given)
+    texts(str(refused.value))
 
 
 def test_extent_is_read_and_printed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from shoal.cli import main
 from shoal.errors import ConfigError, ShoalError
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, Extent, Outcome, VerifyReport, verify
+from tests.snapshots import Texts
 from tests.world import batches
 from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
@@ -180,19 +180,20 @@ def test_first_comparison_may_begin_with_the_last_records(
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        ("", "is not the state of a verification"),
-        ("[]", "is not the state of a verification"),
-        ('{"type": "shoal cutover", "version": 1}', "its type is 'shoal cutover'"),
-        ('{"type": "shoal verify state", "version": 2}', "it has version 2"),
-        ('{"type": "shoal verify state", "version": 1}', "'clusters' is missing"),
+        "",
+        "[]",
+        '{"type": "shoal cutover", "version": 1}',
+        '{"type": "shoal verify state", "version": 2}',
+        '{"type": "shoal verify state", "version": 1}',
     ],
 )
-def test_file_that_is_no_state_is_refused(compare: Compare, file: Path, text: str, words: str) -> None:
+def test_file_that_is_no_state_is_refused(compare: Compare, file: Path, text: str, texts: Texts) -> None:
     file.write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(words)):
+    with pytest.raises(ConfigError) as refused:
         compare()
+    texts(str(refused.value))
     assert file.read_text() == text
 
 

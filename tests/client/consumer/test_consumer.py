@@ -16,6 +16,7 @@ from shoal.errors import BrokerError, ConfigError, NoPosition
 from shoal.records import Codec, RecordBatch, read_header, read_records, verify_crc
 from shoal_broker import Broker
 from tests.client.consumer.consumed import FIRST, SECOND, consumer, raw, take
+from tests.snapshots import Texts
 from tests.world import batches
 from tests.world.history import ABORT, COMMIT, History
 from tests.world.waiting import wait_until
@@ -266,30 +267,25 @@ def test_enable_auto_commit_commits_positions(log: History, broker: Broker) -> N
 
 
 @pytest.mark.parametrize(
-    ("properties", "sentence"),
+    "properties",
     [
-        ({"fetch.raw.byte": True}, "there is no property 'fetch.raw.byte'. Did you mean fetch.raw.bytes?"),
-        ({"grupo": "x"}, "there is no property 'grupo'"),
-        ({"max.poll.records": 0}, "max.poll.records=0 is not a number from 1 to 2147483647"),
-        ({"fetch.raw.bytes": "yes"}, "fetch.raw.bytes=yes is neither true nor false. Set one of them"),
-        ({"auto.offset.reset": "smallest"}, "auto.offset.reset=smallest is none of earliest, latest, none"),
-        ({"group.protocol": "consumer"}, "group.protocol=consumer is none of classic"),
-        ({"key.deserializer": "x.StringDeserializer"}, "keys and values are bytes here. Remove it"),
-        (
-            {"session.timeout.ms": 100, "heartbeat.interval.ms": 100},
-            "heartbeat.interval.ms must be less than session.timeout.ms",
-        ),
-        (
-            {"group.id": "g", "partition.assignment.strategy": ["sticky"]},
-            "unsupported assignor 'sticky'. Use one of range, roundrobin",
-        ),
-        ({"isolation.level": "serializable"}, "is none of read_committed, read_uncommitted"),
-        ({"interceptor.classes": "x"}, "interceptor.classes=x is not supported. Remove it"),
+        {"fetch.raw.byte": True},
+        {"grupo": "x"},
+        {"max.poll.records": 0},
+        {"fetch.raw.bytes": "yes"},
+        {"auto.offset.reset": "smallest"},
+        {"group.protocol": "consumer"},
+        {"key.deserializer": "x.StringDeserializer"},
+        {"session.timeout.ms": 100, "heartbeat.interval.ms": 100},
+        {"group.id": "g", "partition.assignment.strategy": ["sticky"]},
+        {"isolation.level": "serializable"},
+        {"interceptor.classes": "x"},
     ],
 )
-def test_unsupported_property_value_is_refused(properties: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(sentence)):
+def test_unsupported_property_value_is_refused(properties: dict[str, object], texts: Texts) -> None:
+    with pytest.raises(ConfigError) as refused:
         RawConsumer({"bootstrap.servers": "localhost:1", **properties})
+    texts(str(refused.value))
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         RawConsumer({})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata
@@ -18,6 +16,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, fingerprint
 from shoal_broker import Broker
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
+from tests.snapshots import Texts
 from tests.world import batches
 from tests.world.contents import batches_of, content_of
 from tests.world.history import History
@@ -212,31 +211,29 @@ def damaged() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("value", "error", "sentence"),
+    ("value", "error"),
     [
-        (b"an ordinary value", ConfigError, "need to be turned on together"),
-        (b"", ConfigError, "of 0 bytes is not a record batch"),
-        (None, ConfigError, "takes the bytes of a batch, not NoneType. fetch.raw.bytes and send.raw.bytes"),
-        ("text", ConfigError, "takes the bytes of a batch, not str"),
-        (some_batches(1)[0][:-1], ConfigError, "of 114 bytes is not a record batch"),
-        (b"".join(some_batches(2)), CorruptBatch, "is not one batch"),
-        (some_batches(1)[0] + b"x", CorruptBatch, "is not one batch"),
-        (damaged(), CorruptBatch, "its CRC is"),
-        (batches.marker(1, 7), UnsupportedBatch, "it is a control batch"),
-        (batches.batch(2, holes=[0, 1]), UnsupportedBatch, "it has no records"),
-        (batches.batch(1, flags=5), UnsupportedBatch, "its codec 5 is unknown"),
+        (b"an ordinary value", ConfigError),
+        (b"", ConfigError),
+        (None, ConfigError),
+        ("text", ConfigError),
+        (some_batches(1)[0][:-1], ConfigError),
+        (b"".join(some_batches(2)), CorruptBatch),
+        (some_batches(1)[0] + b"x", CorruptBatch),
+        (damaged(), CorruptBatch),
+        (batches.marker(1, 7), UnsupportedBatch),
+        (batches.batch(2, holes=[0, 1]), UnsupportedBatch),
+        (batches.batch(1, flags=5), UnsupportedBatch),
         # A patched header with too small a size does not match its records.
-        (batches.patched(batches.batch(3), 57, (2).to_bytes(4)), CorruptBatch, "its records do not parse"),
+        (batches.patched(batches.batch(3), 57, (2).to_bytes(4)), CorruptBatch),
     ],
 )
 def test_invalid_raw_value_is_refused_by_send(
-    broker: Broker, value: object, error: type[Exception], sentence: str
+    broker: Broker, value: object, error: type[Exception], texts: Texts
 ) -> None:
-    with (
-        producer(broker, send_raw_bytes=True) as ours,
-        pytest.raises(error, match=re.escape(sentence)),
-    ):
+    with producer(broker, send_raw_bytes=True) as ours, pytest.raises(error) as refused:
         ours.send("topic", value, partition=0)  # type: ignore[arg-type]
+    texts(str(refused.value))
     assert values(broker) == []
 
 
@@ -269,25 +266,26 @@ def test_raw_producer_refuses_ordinary_values(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    "wrong",
     [
-        ({"topic": None}, "topic=None is not a topic's name"),
-        ({"topic": b"topic"}, "topic=b'topic' is not a topic's name"),
-        ({"partition": "0"}, "partition='0' is not a partition's number"),
-        ({"partition": 0.5}, "partition=0.5 is not a partition's number"),
-        ({"partition": -1}, "partition=-1 is not a partition's number"),
-        ({"key": "text"}, "a record's key is bytes, not str. Encode it first"),
-        ({"headers": {"name": "text"}}, "a record's header 'name' is bytes, not str. Encode it first"),
-        ({"headers": {b"name": b"x"}}, "headers={b'name': b'x'}: they are names, as text, with values"),
-        ({"headers": None}, "headers=None: they are names, as text, with values, as bytes"),
+        {"topic": None},
+        {"topic": b"topic"},
+        {"partition": "0"},
+        {"partition": 0.5},
+        {"partition": -1},
+        {"key": "text"},
+        {"headers": {"name": "text"}},
+        {"headers": {b"name": b"x"}},
+        {"headers": None},
     ],
 )
 def test_argument_of_wrong_type_is_refused_and_the_producer_continues(
-    broker: Broker, wrong: dict[str, object], sentence: str
+    broker: Broker, wrong: dict[str, object], texts: Texts
 ) -> None:
     with producer(broker) as ours:
-        with pytest.raises(ConfigError, match=re.escape(sentence)):
+        with pytest.raises(ConfigError) as refused:
             ours.send(**{"topic": "topic", "value": b"x", **wrong})  # type: ignore[arg-type]
+        texts(str(refused.value))
         assert ours.send("topic", b"x", partition=0).result(10).offset == 0
 
 
@@ -295,30 +293,25 @@ def test_argument_of_wrong_type_is_refused_and_the_producer_continues(
 
 
 @pytest.mark.parametrize(
-    ("properties", "sentence"),
+    "properties",
     [
-        ({"send.raw.byte": True}, "there is no property 'send.raw.byte'. Did you mean send.raw.bytes?"),
-        ({"acks": 2}, "acks=2 is none of all, -1, 0, 1"),
-        ({"acks": 1}, "acks=1 is not supported: the producer waits for all in-sync replicas. Set it to all"),
-        (
-            {"enable.idempotence": False},
-            "enable.idempotence=false is not supported: the producer writes each",
-        ),
-        ({"max.in.flight.requests.per.connection": 6}, "connection=6 is not a number from 1 to 5"),
-        (
-            {"delivery.timeout.ms": 999, "request.timeout.ms": 1000},
-            "delivery.timeout.ms=999 must be at least request.timeout.ms, 1000",
-        ),
-        ({"shoal.multi.batch": "off"}, "there is no property 'shoal.multi.batch'"),
-        ({"compression.type": "brotli"}, "is none of none, gzip, snappy, lz4, zstd"),
-        ({"transactional.id": "x"}, "transactional.id=x is not supported. Remove it"),
-        ({"partitioner.class": "x.Y"}, "is not supported: the producer hashes keys by murmur2"),
-        ({"value.serializer": "x.StringSerializer"}, "keys and values are bytes here. Remove it"),
+        {"send.raw.byte": True},
+        {"acks": 2},
+        {"acks": 1},
+        {"enable.idempotence": False},
+        {"max.in.flight.requests.per.connection": 6},
+        {"delivery.timeout.ms": 999, "request.timeout.ms": 1000},
+        {"shoal.multi.batch": "off"},
+        {"compression.type": "brotli"},
+        {"transactional.id": "x"},
+        {"partitioner.class": "x.Y"},
+        {"value.serializer": "x.StringSerializer"},
     ],
 )
-def test_unsupported_property_value_is_refused(properties: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(sentence)):
+def test_unsupported_property_value_is_refused(properties: dict[str, object], texts: Texts) -> None:
+    with pytest.raises(ConfigError) as refused:
         RawProducer({"bootstrap.servers": "localhost:1", **properties})
+    texts(str(refused.value))
 
 
 def test_send_without_reachable_broker_times_out() -> None:

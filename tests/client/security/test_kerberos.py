@@ -16,6 +16,7 @@ from shoal.client.security.login import KerberosLogin, Keytab, NoCredentials, Se
 from shoal.client.security.properties import read_security
 from shoal.errors import ConfigError
 from shoal.json_values import read_value, to_json
+from tests.snapshots import Texts
 
 MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
@@ -98,21 +99,22 @@ def test_security_with_a_keytab_travels_as_json(keytab: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options",
     [
-        ("", "neither useKeyTab=true nor useTicketCache=true. Set one of them"),
-        ("useKeyTab=true", "useKeyTab=true needs keyTab"),
-        ('useKeyTab=true keyTab="KEYTAB"', "useKeyTab=true needs keyTab, a path, and principal"),
-        ('useKeyTab=true keyTab="/no/such" principal="a"', "keyTab /no/such cannot be read: No such file"),
-        ('useKeyTab=true keyTab="TEXT" principal="a"', "is not a keytab. Export one"),
-        ("useTicketCache=true keytab=typo", "has the unknown option keytab. Remove it"),
+        "",
+        "useKeyTab=true",
+        'useKeyTab=true keyTab="KEYTAB"',
+        'useKeyTab=true keyTab="/no/such" principal="a"',
+        'useKeyTab=true keyTab="TEXT" principal="a"',
+        "useTicketCache=true keytab=typo",
     ],
 )
-def test_unusable_option_is_named(options: str, sentence: str, keytab: Path, tmp_path: Path) -> None:
+def test_unusable_option_is_named(options: str, texts: Texts, keytab: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no keytab")
     options = options.replace("KEYTAB", str(keytab)).replace("TEXT", str(tmp_path / "text"))
-    with pytest.raises(ConfigError, match=sentence) as refused:
+    with pytest.raises(ConfigError) as refused:
         read(options)
+    texts(str(refused.value))
     assert str(refused.value).startswith("the file: ")
     assert "secret" not in str(refused.value)
 

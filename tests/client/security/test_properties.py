@@ -18,6 +18,7 @@ from shoal.client.security.sasl import by_password
 from shoal.client.security.tls import tls_context
 from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
+from tests.snapshots import Texts
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -71,34 +72,29 @@ def test_invalid_jaas_is_refused_without_its_secret(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "sentence"),
+    "properties",
     [
-        ({"security.protocol": "TLS"}, "security.protocol=TLS is none of"),
-        (sasl(sasl_mechanism="DIGEST-MD5"), "DIGEST-MD5 is not supported. Set one of PLAIN, SCRAM"),
-        (sasl(sasl_mechanism="GSSAPI"), "has not the login module of GSSAPI: com.sun.*Krb5LoginModule"),
-        ({"security.protocol": "SASL_SSL"}, "no sasl.mechanism"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "no sasl.jaas.config"),
-        (sasl(sasl_mechanism="SCRAM-SHA-256"), f"has not the login module of SCRAM-SHA-256: {SCRAM}"),
-        (sasl(sasl_jaas_config=f'{PLAIN} required password="{SECRET}";'), "has no username"),
-        (sasl(sasl_login_class="com.example.Login"), "sasl.login.class is not supported"),
-        ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1"}, "ssl.enabled.protocols has none"),
-        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "neither https nor"),
-        (
-            {"security.protocol": "SSL", "ssl.truststore.location": "/missing"},
-            "/missing cannot be read: No such",
-        ),
-        (
-            {"security.protocol": "SSL", "ssl.truststore.certificates": SECRET},
-            "has no certificate in PEM in it",
-        ),
-        ({"security.protocol": "SSL", "ssl.keystore.key": SECRET}, "ssl.keystore.key .*has no certificate"),
+        {"security.protocol": "TLS"},
+        sasl(sasl_mechanism="DIGEST-MD5"),
+        sasl(sasl_mechanism="GSSAPI"),
+        {"security.protocol": "SASL_SSL"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+        sasl(sasl_mechanism="SCRAM-SHA-256"),
+        sasl(sasl_jaas_config=f'{PLAIN} required password="{SECRET}";'),
+        sasl(sasl_login_class="com.example.Login"),
+        {"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1"},
+        {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"},
+        {"security.protocol": "SSL", "ssl.truststore.location": "/missing"},
+        {"security.protocol": "SSL", "ssl.truststore.certificates": SECRET},
+        {"security.protocol": "SSL", "ssl.keystore.key": SECRET},
     ],
 )
 def test_unusable_security_property_is_named_without_secrets(
-    properties: dict[str, str], sentence: str
+    properties: dict[str, str], texts: Texts
 ) -> None:
-    with pytest.raises(ConfigError, match=sentence) as refused:
+    with pytest.raises(ConfigError) as refused:
         read_security(properties, "the file")
+    texts(str(refused.value))
     assert SECRET not in str(refused.value)
     assert str(refused.value).startswith("the file: ")
 

@@ -12,6 +12,7 @@ from shoal.client.security.login import NoCredentials, OAuthLogin, TokenClass, T
 from shoal.client.security.token import read_token
 from shoal.client.security.tokens import retrieve
 from shoal.errors import ConfigError
+from tests.snapshots import Texts
 
 
 def jwt(**claims: object) -> str:
@@ -42,21 +43,19 @@ def test_token_that_is_no_jwt_is_opaque(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    "text",
     [
-        ("", "the file is empty"),
-        (" \n", "the file is empty"),
-        ('{"access_token": "x"}', "the file contains no access token: it has spaces or other characters"),
-        ("a" * 500_001, "the file contains no access token"),
-        (
-            jwt(exp=0),
-            r"the file has an access token that expired [\d,]+ s ago. Renew it, or compare the clocks",
-        ),
+        "",
+        " \n",
+        '{"access_token": "x"}',
+        "a" * 500_001,
+        jwt(exp=0),
     ],
 )
-def test_unusable_token_is_named_by_its_source(text: str, sentence: str) -> None:
-    with pytest.raises(NoCredentials, match=sentence) as error:
+def test_unusable_token_is_named_by_its_source(text: str, texts: Texts) -> None:
+    with pytest.raises(NoCredentials) as error:
         read_token(text, "the file")
+    texts(str(error.value))
     assert not error.value.may_pass
 
 
@@ -113,16 +112,17 @@ def test_class_of_the_user_gives_tokens_by_one_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "may_pass", "sentence"),
+    ("how", "may_pass"),
     [
-        ("", True, r"token\(\) failed: TimeoutError: the vault does not answer"),
-        ("config", False, "^the vault has no such path. Set VAULT_PATH$"),
-        ("bytes", False, r"token\(\) returned bytes. It must return the token as a str"),
+        ("", True),
+        ("config", False),
+        ("bytes", False),
     ],
 )
-def test_failure_of_the_user_s_class_is_named(how: str, may_pass: bool, sentence: str) -> None:
-    with pytest.raises(NoCredentials, match=sentence) as error:
+def test_failure_of_the_user_s_class_is_named(how: str, may_pass: bool, texts: Texts) -> None:
+    with pytest.raises(NoCredentials) as error:
         retrieve(OAuthLogin(TokenClass(f"{__name__}:Failing", (("how", how),))))
+    texts(str(error.value))
     assert error.value.may_pass is may_pass
 
 

@@ -15,6 +15,7 @@ from rig.identity_provider import IdentityProvider
 from shoal.client.security.login import ClientCredentials, NoCredentials, TokenEndpoint
 from shoal.client.security.oauth_endpoint import request_token
 from shoal.client.security.tls import TlsSettings
+from tests.snapshots import Texts
 
 SECRET = "hidden-7f/+ &"
 MIRROR = ClientCredentials("mirror", SECRET)
@@ -104,34 +105,29 @@ def test_wrong_secret_names_its_properties(provider: IdentityProvider) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "may_pass", "sentence"),
+    ("status", "body", "may_pass"),
     [
-        (
-            400,
-            {"error": "invalid_scope"},
-            False,
-            r"status 400 \(invalid_scope\)\. Check sasl\.oauthbearer\.client",
-        ),
-        (401, {"errorCode": "E1", "errorSummary": "no"}, False, r"status 401 \(E1: no\)"),
-        (403, b"<html>", False, r"status 403\. Check"),
-        (404, b"", False, r"status 404\. Check sasl\.oauthbearer\.token\.endpoint\.url"),
-        (429, b"", True, r"status 429\. Check the service"),
-        (503, {"error": 7}, True, r"status 503\. Check the service"),
-        (200, b"<html>", False, r"sent an answer that is not a JSON object\. Check sasl\.oauthbearer\.token"),
-        (200, ["token"], False, "sent an answer that is not a JSON object"),
-        (200, {"token": "x"}, False, "sent an answer without an access_token"),
-        (200, {"access_token": 7}, False, "sent an answer without an access_token"),
-        (200, {"access_token": "two words"}, False, "contains no access token: it has spaces"),
-        (200, {"access_token": "a\x01b"}, False, "contains no access token"),
+        (400, {"error": "invalid_scope"}, False),
+        (401, {"errorCode": "E1", "errorSummary": "no"}, False),
+        (403, b"<html>", False),
+        (404, b"", False),
+        (429, b"", True),
+        (503, {"error": 7}, True),
+        (200, b"<html>", False),
+        (200, ["token"], False),
+        (200, {"token": "x"}, False),
+        (200, {"access_token": 7}, False),
+        (200, {"access_token": "two words"}, False),
+        (200, {"access_token": "a\x01b"}, False),
     ],
 )
 def test_unusable_answer_is_one_sentence(
-    provider: IdentityProvider, status: int, body: object, may_pass: bool, sentence: str
+    provider: IdentityProvider, status: int, body: object, may_pass: bool, texts: Texts
 ) -> None:
     answering(provider, status, body)
     error = refused(provider)
     assert error.may_pass is may_pass
-    assert re.search(sentence, error.reason)
+    texts(error.reason)
 
 
 def test_expired_token_is_refused(provider: IdentityProvider) -> None:

@@ -21,6 +21,7 @@ from shoal.mirroring.cutover.certificate import (
     read_certificate,
 )
 from shoal.mirroring.cutover.files import check_writable, write_certificate, write_page
+from tests.snapshots import Texts
 
 CERTIFICATE = Certificate(
     "2026-11-23T10:00:00+00:00",
@@ -122,26 +123,27 @@ def changed(path: str, value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    "text",
     [
-        ("", "Expecting value"),
-        ("[]", "not of type dict"),
-        ("{}", "'type' is missing"),
-        (changed("type", "groups"), "its type is 'groups'"),
-        (changed("version", 2), "it has version 2, and this shoal reads 1. Use a later one"),
-        (changed("version", True), "not of type int"),
-        (changed("partitions", 7), "its digest does not match its content"),
-        (changed("partitions.0.records", 9), "its digest does not match its content"),
-        (changed("more", 1), "its digest does not match its content"),
-        (changed("digest", None), "its digest does not match its content"),
-        ("[" * 100_000, "recursion"),
+        "",
+        "[]",
+        "{}",
+        changed("type", "groups"),
+        changed("version", 2),
+        changed("version", True),
+        changed("partitions", 7),
+        changed("partitions.0.records", 9),
+        changed("more", 1),
+        changed("digest", None),
+        "[" * 100_000,
     ],
 )
-def test_file_that_is_no_certificate_is_refused_with_a_sentence(tmp_path: Path, text: str, why: str) -> None:
+def test_file_that_is_no_certificate_is_refused(tmp_path: Path, text: str, texts: Texts) -> None:
     file = tmp_path / "orders.json"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=rf"certificate.*{why}"):
+    with pytest.raises(ConfigError) as refused:
         read_certificate(str(file))
+    texts(str(refused.value))
 
 
 def test_certificate_of_a_later_shoal_may_have_more_names(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.offset_map import Milestone, OffsetMap, Stretch
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.net.address import parse_bootstrap
+from tests.snapshots import Texts
 
 CUT = CutPartition(
     0, CutLog("orders", "A-id", 0, 11, 3), CutLog("west.orders", "B-id", 0, 9, 5), (0, 0), 9, 4
@@ -38,80 +39,45 @@ HERE, THERE = FailbackLog("B-id", 0, 20), FailbackLog("A-id", 0, 11)
 
 
 @pytest.mark.parametrize(
-    ("source_id", "destination_id", "topics", "expected"),
+    ("source_id", "destination_id", "topics"),
     [
-        ("B", "A", {"west.orders": "orders"}, ""),
-        ("B", "A", {"other": "other"}, ""),
-        ("A", "B", {}, "--from and --to are those of the cut-over"),
-        ("B", "C", {}, "the way back is from cluster B to A, and the mirror goes from B to C"),
-        (
-            "B",
-            "A",
-            {"west.orders": "west.orders"},
-            "topic west.orders came from orders, and would go to west",
-        ),
+        ("B", "A", {"west.orders": "orders"}),
+        ("B", "A", {"other": "other"}),
+        ("A", "B", {}),
+        ("B", "C", {}),
+        ("B", "A", {"west.orders": "west.orders"}),
     ],
 )
 def test_mirror_that_is_not_the_way_back_of_the_cut(
-    source_id: str, destination_id: str, topics: dict[str, str], expected: str
+    source_id: str, destination_id: str, topics: dict[str, str], texts: Texts
 ) -> None:
     problem = cluster_problem(CERTIFICATE, source_id, destination_id, topics)
-    assert problem.startswith(expected)
-    assert bool(problem) == bool(expected)
+    texts(problem)
 
 
 @pytest.mark.parametrize(
-    ("source", "destination", "expected"),
+    ("source", "destination"),
     [
-        (HERE, THERE, []),
-        (replace(HERE, end=9), THERE, []),
-        (replace(HERE, start=9), THERE, []),
-        (replace(HERE, topic_id=None), replace(THERE, topic_id=None), []),
-        (replace(HERE, cut_epoch_end=9), replace(THERE, cut_epoch_end=11), []),
-        (
-            replace(HERE, cut_epoch_end=7),
-            replace(THERE, cut_epoch_end=10),
-            [
-                "west.orders-0 has lost its records from 7 up to the cut at 9 and has others there: leader "
-                "epoch 5 ends at 7 now",
-                "orders-0 has lost its records from 10 up to the cut at 11 and has others there: leader "
-                "epoch 3 ends at 10 now",
-            ],
-        ),
-        (
-            replace(HERE, end=8, cut_epoch_end=7),
-            THERE,
-            ["west.orders-0 ends at 8 now, before the cut at 9: it has lost records"],
-        ),
-        (None, THERE, ["there is no west.orders-0 any more"]),
-        (replace(HERE, topic_id="new"), THERE, ["topic west.orders was created again after the cut"]),
-        (HERE, replace(THERE, topic_id="new"), ["topic orders was created again after the cut"]),
-        (
-            replace(HERE, start=12),
-            THERE,
-            ["west.orders-0 begins at 12 now: 3 offsets behind the cut were deleted"],
-        ),
-        (
-            replace(HERE, end=8),
-            THERE,
-            ["west.orders-0 ends at 8 now, before the cut at 9: it has lost records"],
-        ),
-        (
-            HERE,
-            replace(THERE, end=12),
-            ["orders-0 ends at 12 now, behind the cut at 11: it was written to since"],
-        ),
-        (
-            HERE,
-            replace(THERE, end=10),
-            ["orders-0 ends at 10 now, before the cut at 11: it has lost records"],
-        ),
+        (HERE, THERE),
+        (replace(HERE, end=9), THERE),
+        (replace(HERE, start=9), THERE),
+        (replace(HERE, topic_id=None), replace(THERE, topic_id=None)),
+        (replace(HERE, cut_epoch_end=9), replace(THERE, cut_epoch_end=11)),
+        (replace(HERE, cut_epoch_end=7), replace(THERE, cut_epoch_end=10)),
+        (replace(HERE, end=8, cut_epoch_end=7), THERE),
+        (None, THERE),
+        (replace(HERE, topic_id="new"), THERE),
+        (HERE, replace(THERE, topic_id="new")),
+        (replace(HERE, start=12), THERE),
+        (replace(HERE, end=8), THERE),
+        (HERE, replace(THERE, end=12)),
+        (HERE, replace(THERE, end=10)),
     ],
 )
 def test_partition_that_cannot_go_back_has_a_reason(
-    source: FailbackLog | None, destination: FailbackLog | None, expected: list[str]
+    source: FailbackLog | None, destination: FailbackLog | None, texts: Texts
 ) -> None:
-    assert list(failback_problems(CUT, source, destination)) == expected
+    texts(failback_problems(CUT, source, destination))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from shoal.mirroring.prepare.changes import Prepared, PreparedTopic
 from shoal.timing import DEFAULT_TIMING, Timing
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
+from tests.snapshots import Texts
 from tests.world.waiting import wait_until
 
 
@@ -121,15 +122,15 @@ def test_progress_is_reported_from_the_first_phase() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "answer"),
+    "phase",
     [
-        (Phase.CHECKING, "nothing was copied"),
-        (Phase.STARTING_SPARK, "nothing was copied"),
-        (Phase.STARTING_TASKS, "nothing was copied, but Spark has to start before it can end"),
-        (Phase.COPYING, "finishing and committing the batches in flight"),
+        Phase.CHECKING,
+        Phase.STARTING_SPARK,
+        Phase.STARTING_TASKS,
+        Phase.COPYING,
     ],
 )
-def test_stop_is_answered_before_the_second_report(phase: Phase, answer: str) -> None:
+def test_stop_is_answered_before_the_second_report(phase: Phase, texts: Texts) -> None:
     mirror = Mirror()
     with mirror.running(mirror.copy):
         mirror.begin(phase)
@@ -140,7 +141,7 @@ def test_stop_is_answered_before_the_second_report(phase: Phase, answer: str) ->
         # One report may have been under way.
         assert "stopping" in {each.phase for each in mirror.reported[reports : reports + 2]}
         wait_until(lambda: mirror.control.stop_requested)
-    assert mirror.notices == [f"stopping on SIGTERM: {answer}"]
+    texts(mirror.notices)
 
 
 def test_stop_of_a_mirror_that_ends_at_once_is_answered() -> None:

@@ -24,6 +24,7 @@ from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.topic_partition import TopicPartition
 from tests.control import parsed
 from tests.running_mirror import running
+from tests.snapshots import Texts
 from tests.world.waiting import wait_until
 
 NAMES = ("orders", "orders.old", "logs")
@@ -135,29 +136,29 @@ def test_status_shows_the_steering(started: Callable[..., Mirror]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "reason"),
+    ("name", "given"),
     [
-        ("puase", {"topics": "x"}, "there is no command 'puase'. Did you mean pause"),
-        ("", {}, "Use one of status, pause,"),
-        ("pause", {}, "pause: the arguments are none. Use 'pause TOPICS' (topics)"),
-        ("pause", {"topics": "a", "topic": "b"}, "pause: the arguments are topic, topics"),
-        ("pause", {"topics": "("}, "pause '(' is not a regular expression"),
-        ("pause", {"topics": "*"}, "Did you mean '.*'"),
-        ("pause", {"topics": ""}, "pause cannot be empty"),
-        ("limit", {"bytes": "fast"}, "invalid size 'fast'"),
-        ("limit", {"bytes": "0"}, "limit '0'"),
-        ("continue", {"topic": "a"}, "Use 'continue TOPIC[-PARTITION] KIND' (topic, kind)"),
-        ("resume", {"topics": "logs"}, "'logs' is not paused"),
-        ("stop", {"now": ""}, "stop: the arguments are now. Use 'stop' (none)"),
+        ("puase", {"topics": "x"}),
+        ("", {}),
+        ("pause", {}),
+        ("pause", {"topics": "a", "topic": "b"}),
+        ("pause", {"topics": "("}),
+        ("pause", {"topics": "*"}),
+        ("pause", {"topics": ""}),
+        ("limit", {"bytes": "fast"}),
+        ("limit", {"bytes": "0"}),
+        ("continue", {"topic": "a"}),
+        ("resume", {"topics": "logs"}),
+        ("stop", {"now": ""}),
     ],
 )
 def test_wrong_command_is_refused_with_its_reason(
-    started: Callable[..., Mirror], name: str, given: Mapping[str, str], reason: str
+    started: Callable[..., Mirror], name: str, given: Mapping[str, str], texts: Texts
 ) -> None:
     mirror = started()
     with pytest.raises(ConfigError) as error:
         mirror.steering.carry_out(name, given)
-    assert reason in str(error.value)
+    texts(str(error.value))
     assert mirror.steering.status.sentences == []
 
 

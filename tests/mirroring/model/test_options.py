@@ -19,6 +19,7 @@ from shoal.mirroring.model.window import Start
 from shoal.net.address import Address
 from shoal.option_values import parse_bytes, parse_listen
 from shoal.records import Codec
+from tests.snapshots import Texts
 
 OPTIONS = MirrorOptions(
     ClientConfig("source", (Address("a", 1),)),
@@ -57,41 +58,36 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"replication_factor": 0}, "--replication-factor '0'.*32767"),
-        ({"fetch_buffer_bytes": 1000}, "--fetch-buffer-bytes '1000'.*1048576.*1073741824"),
-        ({"fetch_buffer_bytes": (1 << 30) + 1}, "--fetch-buffer-bytes '1073741825'"),
-        ({"max_in_flight": 0}, "--max-in-flight '0'"),
-        ({"max_in_flight": 6}, "--max-in-flight '6'"),
-        ({"http_token_file": "token"}, "--http-token-file token.*--metrics or --ui"),
-        ({"conf": (("foo", "bar"),)}, r"conf 'foo'.*'spark\.'"),
-        (
-            {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},
-            "--adopt.*--delivery at-least-once",
-        ),
-        ({"refresh_s": 0.9}, "--refresh '0.9'.*86400"),
-        ({"refresh_s": 90_000.0}, "--refresh '90000'"),
-        ({"refresh_s": math.inf}, "--refresh 'inf'"),
-        ({"refresh_s": math.nan}, "--refresh 'nan'"),
-        ({"refresh_s": "1_0"}, "--refresh '1_0'"),
-        ({"refresh_s": "\u0663"}, "--refresh"),
-        ({"fetch_buffer_bytes": "\u0663m"}, "--fetch-buffer-bytes"),
-        (
-            {"metrics": Address("localhost", 1), "ui": Address("localhost", 1)},
-            "--metrics.*--ui.*localhost:1",
-        ),
-        ({"report": ""}, "report cannot be empty"),
-        ({"group": ""}, "group cannot be empty"),
-        ({"groups": "*"}, "groups '\\*'.*'\\.\\*'"),
-        ({"groups": ""}, "groups cannot be empty"),
-        ({"segment_bytes": 1 << 20}, "--segment-bytes has no meaning if --to is a cluster. Leave it out"),
-        ({"segment_s": 5.0}, "--segment-seconds has no meaning if --to is a cluster. Leave it out"),
+        {"replication_factor": 0},
+        {"fetch_buffer_bytes": 1000},
+        {"fetch_buffer_bytes": (1 << 30) + 1},
+        {"max_in_flight": 0},
+        {"max_in_flight": 6},
+        {"http_token_file": "token"},
+        {"conf": (("foo", "bar"),)},
+        {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},
+        {"refresh_s": 0.9},
+        {"refresh_s": 90_000.0},
+        {"refresh_s": math.inf},
+        {"refresh_s": math.nan},
+        {"refresh_s": "1_0"},
+        {"refresh_s": "\u0663"},
+        {"fetch_buffer_bytes": "\u0663m"},
+        {"metrics": Address("localhost", 1), "ui": Address("localhost", 1)},
+        {"report": ""},
+        {"group": ""},
+        {"groups": "*"},
+        {"groups": ""},
+        {"segment_bytes": 1 << 20},
+        {"segment_s": 5.0},
     ],
 )
-def test_invalid_option_is_named(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_invalid_option_is_named(change: dict[str, Any], texts: Texts) -> None:
+    with pytest.raises(ConfigError) as refused:
         replace(OPTIONS, **change)
+    texts(str(refused.value))
 
 
 @pytest.mark.parametrize(

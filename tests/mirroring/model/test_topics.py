@@ -7,6 +7,7 @@ import pytest
 from shoal.client.metadata import TopicMetadata
 from shoal.errors import ConfigError
 from shoal.mirroring.model.topics import TopicSelection, is_legal_name
+from tests.snapshots import Texts
 
 
 def cluster_with(*names: str, internal: tuple[str, ...] = ()) -> dict[str, TopicMetadata]:
@@ -65,20 +66,21 @@ def test_empty_selection_is_refused(topics: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"topics": "a(b"}, r"^--topics 'a\(b' is not a regular expression: .*position 1"),
-        ({"topics": "a", "exclude": "*"}, r"^--exclude '\*' is not a regular expression: nothing to repeat"),
-        ({"topics": "a", "rename": "*=b"}, r"^--rename '\*' is not a regular expression"),
-        ({"topics": "a", "rename": "b"}, r"^--rename 'b' is not REGEX=REPLACEMENT"),
-        ({"topics": "a", "rename": "b="}, r"^--rename 'b=' is not REGEX=REPLACEMENT"),
-        ({"topics": "a", "rename": r"b=\1"}, r"^--rename 'b=\\1': invalid group reference 1"),
-        ({"topics": "a", "rename": r"b=\g<n>"}, r"^--rename 'b=\\g<n>': unknown group name 'n'"),
+        {"topics": "a(b"},
+        {"topics": "a", "exclude": "*"},
+        {"topics": "a", "rename": "*=b"},
+        {"topics": "a", "rename": "b"},
+        {"topics": "a", "rename": "b="},
+        {"topics": "a", "rename": r"b=\1"},
+        {"topics": "a", "rename": r"b=\g<n>"},
     ],
 )
-def test_invalid_expression_is_named_with_its_option(options: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_invalid_expression_is_named_with_its_option(options: dict[str, str], texts: Texts) -> None:
+    with pytest.raises(ConfigError) as refused:
         TopicSelection(**options)
+    texts(str(refused.value))
 
 
 def test_names_without_rename_are_kept() -> None:

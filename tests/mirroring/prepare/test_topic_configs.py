@@ -6,6 +6,7 @@ import pytest
 
 from shoal.client.admin import ConfigEntry
 from shoal.mirroring.prepare.topic_configs import TopicState, compare, configs_of_copy
+from tests.snapshots import Texts
 
 FOREVER = str(2**63 - 1)
 
@@ -82,31 +83,23 @@ def test_suitable_destination_has_no_finding(source: TopicState, destination: To
 
 
 @pytest.mark.parametrize(
-    ("source", "destination", "begins"),
+    ("source", "destination"),
     [
-        (state(), state(APPEND_TIME), TIMES_OF_COPYING),
-        (state(APPEND_TIME), state(APPEND_TIME), TIMES_OF_COPYING),
-        (
-            state(DAY),
-            state(DAY),
-            "message.timestamp.before.max.ms is 86400000: a record",
-        ),
-        (state(), state({"retention.bytes": "1000"}), "retention.bytes is 1000 and the source keeps more"),
-        (state({"retention.ms": "604800001"}), state(), SHORTER),
-        (state({"retention.ms": "-1"}), state(), SHORTER),
-        (
-            state({"retention.ms": "-1"}),
-            state({"retention.ms": "315360000000"}),
-            "retention.ms is 315360000000 and the source keeps more",
-        ),
-        (state(COMPACTED), state(BOTH_POLICIES), SHORTER),
-        (state(COMPACTED), state(), SHORTER),
-        (state(NO_POLICY), state(), SHORTER),
+        (state(), state(APPEND_TIME)),
+        (state(APPEND_TIME), state(APPEND_TIME)),
+        (state(DAY), state(DAY)),
+        (state(), state({"retention.bytes": "1000"})),
+        (state({"retention.ms": "604800001"}), state()),
+        (state({"retention.ms": "-1"}), state()),
+        (state({"retention.ms": "-1"}), state({"retention.ms": "315360000000"})),
+        (state(COMPACTED), state(BOTH_POLICIES)),
+        (state(COMPACTED), state()),
+        (state(NO_POLICY), state()),
     ],
 )
-def test_unlike_destination_warns(source: TopicState, destination: TopicState, begins: str) -> None:
+def test_unlike_destination_warns(source: TopicState, destination: TopicState, texts: Texts) -> None:
     (text,) = warnings(source, destination)
-    assert text.startswith(begins)
+    texts(text)
 
 
 @pytest.mark.parametrize("name", ["max.message.bytes", "segment.bytes"])

@@ -17,6 +17,7 @@ from shoal.mirroring.sync.report import Action, GroupOffset, Mark
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
+from tests.snapshots import Texts
 from tests.world.clusters import config_of
 
 FIRST = TopicPartition("topic", 0)
@@ -50,33 +51,33 @@ def actions(found: dict[int, GroupOffset]) -> dict[int, Action]:
 
 
 @pytest.mark.parametrize(
-    ("code", "action", "said"),
+    ("code", "action"),
     [
-        (ErrorCode.UNKNOWN_MEMBER_ID, Action.ACTIVE, "a consumer joined the group"),
-        (ErrorCode.REBALANCE_IN_PROGRESS, Action.ACTIVE, "a consumer joined the group"),
-        (ErrorCode.FENCED_INSTANCE_ID, Action.ACTIVE, "a consumer joined the group"),
-        (ErrorCode.STALE_MEMBER_EPOCH, Action.ACTIVE, "a consumer joined the group"),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, Action.REFUSED, "not authorized. Grant READ on the group"),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Action.REFUSED, "not authorized. Grant READ on the topic"),
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Action.REFUSED, "Has the mirror created it?"),
-        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, Action.REFUSED, "INVALID_COMMIT_OFFSET_SIZE"),
-        (ErrorCode.NOT_COORDINATOR, Action.UNCONFIRMED, "NOT_COORDINATOR. The next round tries again"),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Action.UNCONFIRMED, "The next round tries again"),
-        (ErrorCode.REQUEST_TIMED_OUT, Action.UNCONFIRMED, "The next round tries again"),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.REFUSED, "The next round tries again"),
-        (ErrorCode.GROUP_ID_NOT_FOUND, Action.REFUSED, "is not a consumer group"),
-        (ErrorCode.ILLEGAL_GENERATION, Action.REFUSED, "is not a consumer group"),
-        (ErrorCode.INVALID_GROUP_ID, Action.REFUSED, "INVALID_GROUP_ID"),
+        (ErrorCode.UNKNOWN_MEMBER_ID, Action.ACTIVE),
+        (ErrorCode.REBALANCE_IN_PROGRESS, Action.ACTIVE),
+        (ErrorCode.FENCED_INSTANCE_ID, Action.ACTIVE),
+        (ErrorCode.STALE_MEMBER_EPOCH, Action.ACTIVE),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, Action.REFUSED),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Action.REFUSED),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Action.REFUSED),
+        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, Action.REFUSED),
+        (ErrorCode.NOT_COORDINATOR, Action.UNCONFIRMED),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Action.UNCONFIRMED),
+        (ErrorCode.REQUEST_TIMED_OUT, Action.UNCONFIRMED),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.REFUSED),
+        (ErrorCode.GROUP_ID_NOT_FOUND, Action.REFUSED),
+        (ErrorCode.ILLEGAL_GENERATION, Action.REFUSED),
+        (ErrorCode.INVALID_GROUP_ID, Action.REFUSED),
     ],
 )
 def test_commit_that_is_refused_has_an_action_and_a_reason(
-    broker: Broker, cluster: Cluster, code: ErrorCode, action: Action, said: str
+    broker: Broker, cluster: Cluster, code: ErrorCode, action: Action, texts: Texts
 ) -> None:
     broker.faults.add(ApiKey.OFFSET_COMMIT, error=code, times=None)
     outcome = committed(cluster, translated(0))[0]
     assert outcome.action is action
-    assert said in outcome.detail
-    assert outcome.may_pass is ("next round" in said)
+    assert outcome.may_pass is ("next round" in outcome.detail)
+    texts(outcome.detail)
     broker.faults.clear()
     assert actions(committed(cluster, translated(0))) == {0: Action.WRITTEN}
 
