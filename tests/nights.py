@@ -1,7 +1,7 @@
 """
 The seed of a night: the long tier's random trials are others each night, and can be repeated.
 
-It is the date, as 20261130, unless ``--night`` gives another. pytest prints it first, and each test's name
+Unless ``--night`` gives another, it is the date, as 20261130. pytest prints it first, and each test's name
 has the seed of its own trial: ``make test-night NIGHT=20261130 ARGS='-k 20261130007'``.
 """
 
