@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from shoal.client.config import IsolationLevel
 from shoal.client.connection import Connection
 from shoal.client.fetch import Fetcher
 from shoal.client.offsets import LATEST, list_offsets
-from shoal.client.scan import read_decided, read_one_batch_each
+from shoal.client.scan import look_for_gap, read_decided, read_one_batch_each
 from shoal.errors import Unreachable
 from shoal.protocol.apis import ApiKey
 from shoal.records import Decision, RecordBatch
@@ -21,6 +22,7 @@ from tests.hostile.liar import saying
 from tests.world import batches
 from tests.world.contents import batches_of
 from tests.world.history import History
+from tests.world.logs import may_compact
 
 PARTITION = TopicPartition("topic", 0)
 COMMITTED = IsolationLevel.READ_COMMITTED
@@ -48,6 +50,23 @@ def test_read_decided_continues_over_several_responses(broker: Broker, cluster: 
         history.store(batches.batch([bytes(40_000)], base_offset=history.next_offset))
     found = read_decided(cluster, PARTITION, 1, COMMITTED, 100_000)
     assert [batch.header.base_offset for _, batch in found] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("local_start", "is_gap"), [(0, True), (3, True), (4, False)])
+def test_records_in_remote_storage_are_no_gap(
+    broker: Broker, cluster: Cluster, local_start: int, is_gap: bool
+) -> None:
+    """A read from there may take so long that the broker answers without records."""
+    may_compact(broker)
+    History(broker.log(*PARTITION)).plain(3).gap_at_the_end(2)
+
+    def lies_elsewhere(message: Any) -> None:
+        message.topics[0].partitions[0].offset = local_start
+
+    impatient = replace(cluster.config, request_timeout_ms=200)
+    with saying(broker, ApiKey.LIST_OFFSETS, lies_elsewhere), Cluster(impatient) as asking:
+        asking.refresh()
+        assert look_for_gap(asking, PARTITION, 3, COMMITTED).is_gap_to(5) is is_gap
 
 
 # One batch of each of many partitions
