@@ -128,7 +128,7 @@ class Pair(Worker):
                 copy.lose_track()
             self._by_source[copy.source] = copy
             self._changed[copy] = None
-        self._sender.admit(admitted, self.copies)
+        self._sender.admit(self.copies)
 
     def _pass_lost(self, now: float) -> None:
         """Pass on the partitions that have lost track, and leave those that another task is to have."""

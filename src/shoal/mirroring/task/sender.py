@@ -74,7 +74,6 @@ class Sender:
         margin_ms = max(expiration_ms // _FORGETTING_MARGIN_PART, _LEAST_FORGETTING_MARGIN_MS)
         self._remembered_for_ms = max(0, expiration_ms - margin_ms)
         self._can_be_marked = True
-        self._topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
         self.lists_ids = False
         self._connection = ProduceConnection(self._connect, destination.config.client_id)
         self._version = version_or_close(self._connection.current, ApiKey.PRODUCE)
@@ -87,20 +86,18 @@ class Sender:
         """Close the connection."""
         self._connection.close()
 
-    def admit(self, admitted: Collection[PartitionCopy], copies: Collection[PartitionCopy]) -> None:
+    def admit(self, copies: Collection[PartitionCopy]) -> None:
         """
-        List the topics of new partitions by their ids, if the cluster has such ids.
+        Begin with new partitions.
 
         Args:
-            admitted: The new partitions.
             copies: All of them. If some sequence is not its offset, the connection is marked no more.
 
         """
-        self._topic_ids |= {copy.destination: copy.destination_topic_id for copy in admitted}
         self._can_be_marked = all(copy.sequence_is_offset for copy in copies)
         if not self._can_be_marked:
             self._connection.unmark()
-        self.lists_ids = bool(TopicListing.of(self._version, self._topic_ids).ids)
+        self.lists_ids = bool(TopicListing.of(self._version, _ids_of(copies)).ids)
 
     # Several batches in a request
 
@@ -118,7 +115,7 @@ class Sender:
         ):
             return
         partitions = [each.destination for each in [*bring_several, *copies]]
-        self._connection.ask(partitions, self._topic_ids)
+        self._connection.ask(partitions, _ids_of(copies))
 
     # Sending
 
@@ -179,3 +176,7 @@ class Sender:
         elif refuse(copy, refused, self._destination, self._settings) is Reaction.SEND_LESS:
             # The broker may have been restarted without its agent.
             self._connection.forget(copy.destination.topic)
+
+
+def _ids_of(copies: Collection[PartitionCopy]) -> dict[TopicPartition, uuid.UUID | None]:
+    return {copy.destination: copy.destination_topic_id for copy in copies}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Self
+from typing import NamedTuple
 
 from ...timing import Timing
 
-__all__ = ["Spell", "Trouble", "Troubles"]
+__all__ = ["Trouble", "Troubles"]
 
 
 class Trouble(enum.Enum):
@@ -25,14 +24,14 @@ class Trouble(enum.Enum):
     NO_SOURCE = enum.auto()
 
 
-@dataclass(slots=True)
-class Spell:
+class Spell(NamedTuple):
     """
     The same trouble at one offset, several times.
 
     Attributes:
         offset: The offset.
         since: When it was met first.
+        last_at: When it was met last, on the monotonic clock.
         times: How often it was met.
         lasted_s: For how long, without outages in between.
 
@@ -40,26 +39,9 @@ class Spell:
 
     offset: int
     since: datetime
-    _timing: Timing
-    _last_at: float
+    last_at: float
     times: int = 1
     lasted_s: float = 0.0
-
-    @classmethod
-    def begun(cls, offset: int, timing: Timing) -> Self:
-        """Return one that begins now."""
-        return cls(offset, datetime.now(UTC), timing, timing.clock.monotonic())
-
-    @property
-    def quiet_for_s(self) -> float:
-        """How long ago it was met last."""
-        return self._timing.clock.monotonic() - self._last_at
-
-    def meet(self) -> None:
-        """Count it once more."""
-        self.times += 1
-        self.lasted_s += min(self.quiet_for_s, self._timing.most_between_answers_s)
-        self._last_at = self._timing.clock.monotonic()
 
 
 class Troubles:
@@ -71,11 +53,13 @@ class Troubles:
 
     def meet(self, offset: int, trouble: Trouble) -> Spell:
         """Count a trouble at an offset; return how often and how long it was met there."""
-        spell = self.at(offset, trouble)
-        if spell is None:
-            spell = self._spells[trouble] = Spell.begun(offset, self._timing)
+        now, before = self._timing.clock.monotonic(), self.at(offset, trouble)
+        if before is None:
+            spell = Spell(offset, datetime.now(UTC), now)
         else:
-            spell.meet()
+            lasted_s = before.lasted_s + min(now - before.last_at, self._timing.most_between_answers_s)
+            spell = Spell(offset, before.since, now, before.times + 1, lasted_s)
+        self._spells[trouble] = spell
         return spell
 
     def at(self, offset: int, trouble: Trouble) -> Spell | None:
@@ -84,7 +68,8 @@ class Troubles:
         if spell is None or spell.offset != offset:
             return None
         passes = trouble in {Trouble.EXPLAINED, Trouble.UNEXPLAINED}
-        return None if passes and spell.quiet_for_s >= self._timing.forget_refusal_s else spell
+        quiet_for_s = self._timing.clock.monotonic() - spell.last_at
+        return None if passes and quiet_for_s >= self._timing.forget_refusal_s else spell
 
     def end(self, trouble: Trouble) -> None:
         """Forget a trouble that has passed."""
