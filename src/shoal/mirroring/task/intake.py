@@ -190,12 +190,11 @@ class Intake:
             self._put_run(batches, joined.records_count, joined.entries, Decision.JOIN)
             return joined.end
         for batch, entry in zip(split(batches), ENTRY.iter_unpack(joined.entries), strict=True):
-            start = self.fetch_offset
             _, records_count, _, self.source_leader_epoch = entry
-            self.fetch_offset += records_count
-            span = start, self.fetch_offset
+            span = self.fetch_offset, self.fetch_offset + records_count
             each = compressed(batch, self._joined_codec)
-            self._progress.put(Outgoing(each, [span], span[1], self.source_leader_epoch, Decision.JOIN))
+            self._progress.put(Outgoing(each, [span], self.source_leader_epoch, Decision.JOIN))
+            self.fetch_offset = span[1]
         return joined.end
 
     def _join(self, record_set: memoryview, at: int, place: _Place) -> Joined | None:
@@ -236,9 +235,9 @@ class Intake:
                 if not self._progress.has_room and each.spans[0][0] >= header.base_offset:
                     # The rest of it is decoded again, as a batch that begins before the fetch offset.
                     self._rebuilder.forget()
-                    self.fetch_offset = each.source_end
+                    self.fetch_offset = each.spans[-1][1]
                     self.source_leader_epoch = header.leader_epoch
-                    return each.source_end >= next_offset
+                    return self.fetch_offset >= next_offset
         self.fetch_offset = next_offset
         self.source_leader_epoch = header.leader_epoch
         return True

@@ -54,7 +54,6 @@ class Outgoing(NamedTuple):
 
     Attributes:
         spans: The runs of source offsets that its records have, each as first and end.
-        source_end: The source offset up to which everything is dealt with.
         leader_epoch: The source's leader epoch of its records.
         decision: The decision about the fetched batch.
 
@@ -62,7 +61,6 @@ class Outgoing(NamedTuple):
 
     batch: RecordBatch
     spans: Sequence[tuple[int, int]]
-    source_end: int
     leader_epoch: int
     decision: Decision
 

@@ -58,7 +58,6 @@ class Rebuilder:
             UnsupportedBatch: The batch cannot be decoded, or only into too many bytes.
 
         """
-        header = batch.header
         try:
             records = self._settings.records_to_mirror(batch, start_offset, end_offset)
         except UnsupportedBatch:
@@ -69,9 +68,7 @@ class Rebuilder:
             return
         if self._joining.everything:
             decision = Decision.JOIN
-        group = _Group(
-            decision, self._codec_of(batch, decision), batch, min(header.next_offset, end_offset), records
-        )
+        group = _Group(decision, self._codec_of(batch, decision), batch, records)
         if self._group is not None and not self._group.add(group, self._settings.max_decompressed_bytes):
             yield from self.gathered()
         self._group = self._group or group
@@ -108,13 +105,9 @@ class Rebuilder:
         if self._joining.everything:
             most_bytes = min(most_bytes, self._joining.below_bytes)
         leader_epoch = group.last.header.leader_epoch
-        written = [
-            Outgoing(batch, spans_of(piece), piece[-1].offset + 1, leader_epoch, group.decision)
-            for few in _with_few_runs(group.records)
-            for piece, batch in write_batches(few, group.codec, most_bytes)
-        ]
-        written[-1] = written[-1]._replace(source_end=group.source_end)
-        yield from written
+        for few in _with_few_runs(group.records):
+            for piece, batch in write_batches(few, group.codec, most_bytes):
+                yield Outgoing(batch, spans_of(piece), leader_epoch, group.decision)
 
 
 @dataclass(slots=True)
@@ -126,7 +119,6 @@ class _Group:
         decision: The decision about all its records.
         codec: The codec of the batch that it becomes.
         last: The last batch that was added.
-        source_end: The source offset behind all that is mirrored of it.
         records: All of them.
         fetched_bytes: How large they were as they came.
         runs: At least the number of their runs of offsets without a gap.
@@ -136,7 +128,6 @@ class _Group:
     decision: Decision
     codec: Codec
     last: RecordBatch
-    source_end: int
     records: list[Record]
     fetched_bytes: int = field(init=False)
     runs: int = field(init=False)
@@ -157,7 +148,7 @@ class _Group:
             return False
         self._decoded_bytes, self.runs = decoded_bytes, runs
         self.records += other.records
-        self.last, self.source_end = other.last, other.source_end
+        self.last = other.last
         self.fetched_bytes += other.fetched_bytes
         self._batches += 1
         return True
@@ -195,4 +186,4 @@ def as_it_came(batch: RecordBatch) -> Outgoing:
             f"its codec is {header.codec_id}, which Kafka does not have", header.base_offset
         )
     span = header.base_offset, header.next_offset
-    return Outgoing(batch, [span], header.next_offset, header.leader_epoch, Decision.COPY)
+    return Outgoing(batch, [span], header.leader_epoch, Decision.COPY)
