@@ -121,20 +121,21 @@ class Copy:
                 yield "it continued in a topic that was created again, and counted no incident"
 
     def _misplaced(self) -> Iterator[str]:
-        """Compare the position with the places of the records: it is never ahead of the destination's log.
+        """Compare the map with the places of the records: it is never ahead of the destination's log.
 
-        If records may be there again, more of them may be before the position.
+        If records may be there again, more of them may be before a place.
         """
         if self.position is None:
             return
-        place = self.position.destination_offset
         # A log of a mirror alone has no gaps.
         end = self.copy[-1].offset + 1 if self.copy else 0
-        copied = sum(each.offset < place for each in self.copy)
-        if place > end:
-            yield f"the position {place} is ahead of the copy, which ends at {end}"
-        elif copied < self._promised or (copied > self._promised and not self.at_least_once):
-            yield (
-                f"the position says that source offset {self.position.source_offset} is at {place}: "
-                f"{copied} records are before it, not {self._promised}"
-            )
+        if self.position.destination_offset > end:
+            yield f"the position {self.position.destination_offset} is ahead of the copy, which ends at {end}"
+            return
+        for source, place, _ in self.position.offsets.milestones:
+            copied, promised = sum(each.offset < place for each in self.copy), self._before(source)
+            if copied < promised or (copied > promised and not self.at_least_once):
+                yield (
+                    f"the map says that source offset {source} is at {place}: {copied} records are before "
+                    f"it, not {promised}"
+                )

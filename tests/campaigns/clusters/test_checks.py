@@ -24,6 +24,12 @@ def position(source_offset: int, destination_offset: int) -> MirrorPosition:
     )
 
 
+def by_way_of(source_offset: int, destination_offset: int) -> MirrorPosition:
+    """A right position, whose map has one more place."""
+    begun = OffsetMap.begun_at(0, 0).reached(source_offset, destination_offset)
+    return replace(position(3, 3), milestones=begun)
+
+
 #: Half of a partition, with a position before its end.
 HALF = Copy(now=records(1, 2, 3, 4), copy=records(1, 2, 3), position=position(2, 2))
 
@@ -50,6 +56,8 @@ def is_right(copy: Copy) -> bool:
         (replace(HALF, position=position(2, 4)), False),
         (replace(HALF, position=position(2, 1)), False),
         (replace(HALF, position=position(4, 3)), False),
+        (replace(HALF, position=by_way_of(1, 1)), True),
+        (replace(HALF, position=by_way_of(1, 2)), False),
         (replace(HALF, position=None, copy=[]), True),
         (replace(HALF, reached=3), True),
         (replace(HALF, reached=4), False),
