@@ -50,7 +50,7 @@ def described(partitions: int = 1, name: str = "orders") -> ArchivedTopic:
 
 
 def new_archive(directory: Path | str, partitions: int = 1) -> Archive:
-    archive = Archive.create(str(directory))
+    archive = Archive.open(str(directory), creates=True)
     archive.describe(described(partitions))
     return archive
 

@@ -50,7 +50,7 @@ class Archiving:
         cls, directory: Path | str, seen_at: str | None = None, **settings: object
     ) -> Iterator[Archiving]:
         """Create the archive; with ``seen_at``, the test itself looks at it by another URL."""
-        archive = Archive.create(str(directory))
+        archive = Archive.open(str(directory), creates=True)
         if seen_at is not None:
             archive = Archive.open(seen_at)
         destination = ClientConfig.given("destination", str(directory), None)

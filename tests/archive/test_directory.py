@@ -43,15 +43,15 @@ WHOLE = {
 
 
 def test_create_makes_an_archive_once(tmp_path: Path) -> None:
-    made = Archive.create(str(tmp_path / "new"))
-    assert Archive.create(str(tmp_path / "new")).id == made.id
+    made = Archive.open(str(tmp_path / "new"), creates=True)
+    assert Archive.open(str(tmp_path / "new"), creates=True).id == made.id
     assert Archive.open(str(tmp_path / "new")).id == made.id
 
 
 def test_create_refuses_a_directory_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"notes\.txt"):
-        Archive.create(str(tmp_path))
+        Archive.open(str(tmp_path), creates=True)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_open_refuses_a_directory_without_an_archive(tmp_path: Path) -> None:
 
 
 def test_describe_writes_a_description_for_each_change(tmp_path: Path) -> None:
-    archive = Archive.create(str(tmp_path))
+    archive = Archive.open(str(tmp_path), creates=True)
     assert archive.describe(described())
     assert not archive.describe(replace(described(), written_ms=2))
     assert archive.describe(replace(described(partitions=4), written_ms=3))
@@ -86,7 +86,7 @@ def test_describe_writes_a_description_for_each_change(tmp_path: Path) -> None:
 
 
 def test_describe_refuses_a_creation_behind_which_another_was_described(tmp_path: Path) -> None:
-    archive = Archive.create(str(tmp_path))
+    archive = Archive.open(str(tmp_path), creates=True)
     archive.describe(described())
     archive.describe(replace(described(), directory_id=str(UUID(int=2)), written_ms=2))
     with pytest.raises(ConfigError, match="orders"):
@@ -95,7 +95,7 @@ def test_describe_refuses_a_creation_behind_which_another_was_described(tmp_path
 
 
 def test_describe_refuses_a_topic_of_another_cluster(tmp_path: Path) -> None:
-    archive = Archive.create(str(tmp_path))
+    archive = Archive.open(str(tmp_path), creates=True)
     archive.describe(replace(described(), source_cluster="west"))
     other = replace(described(), directory_id=str(UUID(int=2)), source_cluster="east", written_ms=2)
     with pytest.raises(ConfigError, match="west"):

@@ -33,6 +33,8 @@ from shoal.mirroring.prepare.changes import Prepared
 from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.mirroring.sync.one_round import translate_offsets
 from shoal.topic_partition import TopicPartition
+from shoal.verify import verify
+from shoal.verify.extent import Extent
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
@@ -209,23 +211,22 @@ def test_groups_that_an_archive_does_not_have_are_refused(restoring: Restoring, 
         translate_offsets(groups_options(restoring, until))
 
 
-def test_groups_of_an_archive_cannot_be_read_back(restoring: Restoring) -> None:
-    with pytest.raises(ConfigError, match="--reverse"):
-        translate_offsets(groups_options(restoring), reverse=True)
+@pytest.mark.parametrize(
+    ("until", "reverse", "refused"), [(None, True, "--reverse"), (Until(offset=1), False, "--until OFFSET")]
+)
+def test_groups_of_an_archive_are_those_of_a_time(
+    restoring: Restoring, until: Until | None, reverse: bool, refused: str
+) -> None:
+    with pytest.raises(ConfigError, match=refused):
+        translate_offsets(replace(groups_options(restoring), until=until), reverse=reverse)
 
 
-def test_groups_are_not_translated_to_a_directory(restoring: Restoring) -> None:
-    mirror = MirrorOptions(
-        restoring.brokers.settings.source, restoring.source, TopicSelection("orders"), group="g", groups=".*"
-    )
-    with pytest.raises(ConfigError, match="--to"):
-        translate_offsets(mirror)
-
-
-def test_until_of_groups_needs_an_archive(restoring: Restoring) -> None:
-    mirror = restoring.brokers.options("orders", groups=".*", until=Until(1))
-    with pytest.raises(ConfigError, match="--until"):
-        translate_offsets(mirror)
+def test_groups_are_translated_between_clusters_and_from_a_directory(restoring: Restoring) -> None:
+    clusters = restoring.brokers.options("orders", groups=".*")
+    with pytest.raises(ConfigError, match="shoal groups has no meaning if --to"):
+        translate_offsets(replace(clusters, destination=restoring.source))
+    with pytest.raises(ConfigError, match="--until has no meaning if --from is a cluster"):
+        translate_offsets(replace(clusters, until=Until(1)))
 
 
 def test_error_that_no_answer_foresees_is_a_sentence(
@@ -281,6 +282,15 @@ def test_time_before_a_topic_was_created_again_is_refused(restoring: Restoring) 
     assert list(inspect(0).topics) == ["orders"], "its only creation"
     restoring.archive.describe(again)
     restoring.archive.describe(replace(again, partitions=2, written_ms=9_000))
-    with pytest.raises(ConfigError, match=rf"orders.*{again.directory_id}.*1970-01-01T00:00:05"):
-        inspect(4_999)
+    write_groups(restoring.archive.store, {"billing": {ORDERS: 3}}, 1_000)
+    source, destination = restoring.source, brokers.destination
+    until = Extent(until=Until(4_999))
+    for use in (
+        lambda: inspect(4_999),
+        lambda: verify(source, destination, {"orders": "orders"}, extent=until),
+        lambda: translate_offsets(groups_options(restoring, 4_999)),
+    ):
+        with pytest.raises(ConfigError, match=rf"orders.*{again.directory_id}.*1970-01-01T00:00:05"):
+            use()
     assert list(inspect(5_000).topics) == ["orders"]
+    assert verify(source, destination, {"orders": "orders"}, extent=Extent(until=Until(5_000))).partitions

@@ -322,7 +322,7 @@ def test_acl_command_for_later_partitions_is_printed(sides: Sides, texts: Texts)
 
 
 def test_archive_as_the_destination_needs_no_acls(sides: Sides, tmp_path: Path) -> None:
-    archive = Archive.create(str(tmp_path / "archive"))
+    archive = Archive.open(str(tmp_path / "archive"), creates=True)
     found = sides.found("--to", archive.store.url)
     assert {each["cluster"] for each in found["acls"]} == {"source"}
     assert found["later_acl_commands"] == []

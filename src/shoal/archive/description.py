@@ -19,11 +19,11 @@ __all__ = [
     "NoArchive",
     "encode",
     "listed",
-    "newest_time",
     "now_ms",
     "read_archive_id",
     "read_json",
     "read_newest",
+    "times",
 ]
 
 T = TypeVar("T")
@@ -118,9 +118,9 @@ def listed(store: Store, directory: str) -> list[Listed]:
     return found
 
 
-def newest_time(store: Store, directory: str, prefix: str = "", by_ms: int | None = None) -> int | None:
+def times(store: Store, directory: str, prefix: str = "", by_ms: int | None = None) -> list[int]:
     """
-    Return the time of the newest of the files of which each change writes another one; None without any.
+    Return the times of the files of which each change writes another one, in their order.
 
     Args:
         prefix: The beginning of their names.
@@ -128,16 +128,15 @@ def newest_time(store: Store, directory: str, prefix: str = "", by_ms: int | Non
 
     """
     found = (read_timed_file(each.name, prefix) for each in listed(store, directory))
-    times = [each for each in found if each is not None]
-    return max((each for each in times if by_ms is None or each <= by_ms), default=None)
+    return sorted(each for each in found if each is not None and (by_ms is None or each <= by_ms))
 
 
 def read_newest(
     kind: type[T], store: Store, directory: str, most_bytes: int, by_ms: int | None = None
 ) -> T | None:
     """Return the newest of such files, as :func:`read_json` does; None without any."""
-    newest = newest_time(store, directory, by_ms=by_ms)
-    return None if newest is None else read_json(kind, store, f"{directory}/{timed_file(newest)}", most_bytes)
+    found = times(store, directory, by_ms=by_ms)
+    return read_json(kind, store, f"{directory}/{timed_file(found[-1])}", most_bytes) if found else None
 
 
 @dataclass(frozen=True, slots=True)

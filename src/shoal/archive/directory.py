@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import uuid
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from ..json_values import to_json
 from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
 from .credentials import StoreCredentials
-from .description import DamagedObject, NoArchive, encode, listed, newest_time, read_archive_id, read_json
+from .description import DamagedObject, NoArchive, encode, listed, read_archive_id, read_json, times
 from .files import Store
 from .names import (
     ARCHIVE_FILE,
@@ -25,7 +24,6 @@ from .names import (
     check_topic,
     is_cluster_id,
     partition_path,
-    read_timed_file,
     timed_file,
     topic_id_of_directory,
     topic_path,
@@ -103,7 +101,7 @@ class Archive:
     """
 
     def __init__(self, store: Store, archive_id: str) -> None:
-        """Use a directory that is an archive; see :meth:`open` and :meth:`create`."""
+        """Use a directory that is an archive; see :meth:`open`."""
         self.store = store
         self.id = archive_id
         self.damaged: Mapping[str, ShoalError] = {}
@@ -116,6 +114,8 @@ class Archive:
         credentials: StoreCredentials | None = None,
         expected_id: str | None = None,
         timing: Timing = DEFAULT_TIMING,
+        *,
+        creates: bool = False,
     ) -> Archive:
         """
         Open an archive.
@@ -125,45 +125,28 @@ class Archive:
             credentials: Those of an object store; None for the environment's, or a role's.
             expected_id: The id of the archive; None for any.
             timing: How long a store may take for an answer.
+            creates: Whether to make one of a directory that is empty or does not exist.
 
         Raises:
             NoArchive: The directory is none.
-            ConfigError: The id differs: a path may lead elsewhere on another machine.
+            ConfigError: The id differs: a path may lead elsewhere on another machine. Or the directory of a
+                new archive has other files.
             ShoalError: The store does not answer, or refuses.
 
         """
         store = open_store(url, credentials, timing)
-        found = read_archive_id(store)
+        try:
+            found = read_archive_id(store)
+        except NoArchive:
+            if not creates:
+                raise
+            found = _create(store)
         if expected_id not in (None, found):
             raise ConfigError(
                 f"{store.url} on this machine is another archive than the driver's. Use a store that all "
                 "machines reach, or --master local[*]"
             )
         return cls(store, found)
-
-    @classmethod
-    def create(
-        cls, url: str, credentials: StoreCredentials | None = None, timing: Timing = DEFAULT_TIMING
-    ) -> Archive:
-        """
-        Open an archive, or make one of a directory that is empty or does not exist.
-
-        Raises:
-            ConfigError: The directory has other files.
-            ShoalError: The store does not answer, or refuses.
-
-        """
-        store = open_store(url, credentials, timing)
-        with contextlib.suppress(NoArchive):
-            return cls(store, read_archive_id(store))
-        if others := [each.name for each in store.names("")]:
-            raise ConfigError(
-                f"{store.url} is no archive and has other files, such as {min(others)!r}. Choose an empty "
-                "directory"
-            )
-        archive_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        store.write(ARCHIVE_FILE, encode({"id": archive_id}))
-        return cls(store, read_archive_id(store))
 
     # Topics
 
@@ -196,9 +179,8 @@ class Archive:
                 path = topic_path(topic, entry.name)
             except UnsafeName as error:
                 raise UnsafeName(f"{self.store.url}/{ARCHIVE_TOPICS}/{topic}: {error}") from None
-            written = newest_time(self.store, path, _TOPIC)
-            if written is not None:
-                found.append(self._read_topic(topic, entry.name, written))
+            if written := times(self.store, path, _TOPIC):
+                found.append(self._read_topic(topic, entry.name, written[-1]))
         return found
 
     def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
@@ -206,24 +188,25 @@ class Archive:
         Check that the creation that readers take was archived by a time, if a topic was created again.
 
         Raises:
-            ConfigError: That creation began later, so that another one had the records of then.
+            ConfigError: It was first archived later, so that another one may have the records of then.
 
         """
         for topic in topics:
-            creations = self.creations(topic)
+            try:
+                creations = self.creations(topic)
+            except (DamagedObject, UnsafeName):
+                continue  # each answer about the topic says so
             if len(creations) < 2:
                 continue
             newest = max(creations, key=lambda each: each.written_ms)
-            path = topic_path(topic, newest.directory_id)
-            times = (read_timed_file(each.name, _TOPIC) for each in listed(self.store, path))
-            began = min(each for each in times if each is not None)
-            if by_ms < began:
-                at = datetime.fromtimestamp(began / 1000, UTC)
+            first_ms = times(self.store, topic_path(topic, newest.directory_id), _TOPIC)[0]
+            if by_ms < first_ms:
+                at = datetime.fromtimestamp(first_ms / 1000, UTC)
                 raise ConfigError(
                     f"{self.store.url}: topic {topic} was created again. The creation that is read, "
-                    f"{newest.directory_id}, began at {at:%Y-%m-%dT%H:%M:%S.%fZ}, behind --until. Use a "
-                    "later one, or leave the topic out by --exclude. To restore an earlier creation, move "
-                    "the directory of this one out of a copy of the archive"
+                    f"{newest.directory_id}, was first archived at {at:%Y-%m-%dT%H:%M:%S.%fZ}, behind "
+                    "--until. Use a later one, or leave the topic out by --exclude. To restore an earlier "
+                    "creation, move the directory of this one out of a copy of the archive"
                 )
 
     def _read_topic(self, topic: str, directory_id: str, written_ms: int) -> ArchivedTopic:
@@ -338,3 +321,15 @@ class Archive:
         ]
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             return list(pool.map(look_at, *zip(*partitions, strict=True))) if partitions else []
+
+
+def _create(store: Store) -> str:
+    """Make an archive of an empty directory; return its id."""
+    if others := [each.name for each in store.names("")]:
+        raise ConfigError(
+            f"{store.url} is no archive and has other files, such as {min(others)!r}. Choose an empty "
+            "directory"
+        )
+    archive_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    store.write(ARCHIVE_FILE, encode({"id": archive_id}))
+    return read_archive_id(store)

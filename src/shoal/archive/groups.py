@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..topic_partition import TopicPartition
-from .description import encode, listed, newest_time, read_newest
+from .description import encode, read_newest, times
 from .files import Store
-from .names import ARCHIVE_GROUPS, check_topic, read_partition, read_timed_file, timed_file
+from .names import ARCHIVE_GROUPS, check_topic, read_partition, timed_file
 
 __all__ = ["ArchivedGroups", "check_time", "read_groups", "write_groups"]
 
@@ -71,20 +71,18 @@ def check_time(store: Store, by_ms: int | None) -> None:
         ConfigError: No file has them.
 
     """
-    if newest_time(store, ARCHIVE_GROUPS, by_ms=by_ms) is not None:
-        return
-    times = (read_timed_file(each.name) for each in listed(store, ARCHIVE_GROUPS))
-    first = min((each for each in times if each is not None), default=None)
-    if first is None:
+    found = times(store, ARCHIVE_GROUPS)
+    if not found:
         raise ConfigError(
             f"{store.url} has no committed offsets of consumer groups. A mirror with --to and --groups "
             "archives them"
         )
-    at = datetime.fromtimestamp(first / 1000, UTC)
-    raise ConfigError(
-        f"{store.url} has no committed offsets of this time: the first are of {at:%Y-%m-%dT%H:%M:%S.%fZ}. "
-        "Use a later --until"
-    )
+    if by_ms is not None and by_ms < found[0]:
+        at = datetime.fromtimestamp(found[0] / 1000, UTC)
+        raise ConfigError(
+            f"{store.url} has no committed offsets of this time: the first are of "
+            f"{at:%Y-%m-%dT%H:%M:%S.%fZ}. Use a later --until"
+        )
 
 
 def write_groups(store: Store, groups: ArchivedGroups, written_ms: int) -> None:

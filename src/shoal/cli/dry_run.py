@@ -79,8 +79,8 @@ def _acl(acl: Acl) -> dict[str, Any]:
 
 
 def _later_acls(options: MirrorOptions, found: DryRun) -> list[Acl]:
-    """Return the ACLs that only later partitions of copies will need; an archive has none."""
-    if options.once or not options.destination.has_brokers:
+    """Return the ACLs that only later partitions of copies will need."""
+    if options.once or options.destination.acl_cluster("topic") is None:
         return []
     later = [Acl("destination", "topic", each.plan.destination, "ALTER") for each in found.topics]
     return [acl for acl in later if acl not in found.acls]

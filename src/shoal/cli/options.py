@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .. import kinds
-from ..archive.urls import check_url, is_directory_url
-from ..client.config import ClientConfig
+from ..client.config import ClientConfig, read_servers
 from ..declare import add_options, declared, option
 from ..errors import ConfigError
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.model.topics import TopicSelection
-from ..net.address import parse_bootstrap
 from ..properties_file import read_properties_file
 from .output import warn
 
@@ -148,13 +146,7 @@ def parse_cluster(
     """
     properties = read_properties_file(f"--{option}-config", file) if file else {}
     if servers is not None:
-        try:
-            if is_directory_url(servers):
-                check_url(f"--{option}", servers)
-            else:
-                parse_bootstrap(servers)
-        except ValueError as error:
-            raise ConfigError(f"--{option}: {error}") from None
+        read_servers(f"--{option}", servers)
         properties["bootstrap.servers"] = servers
     if "bootstrap.servers" not in properties:
         raise ConfigError(f"--{option} is required: the bootstrap servers of the {name} cluster")
@@ -164,11 +156,7 @@ def parse_cluster(
     config, warnings = ClientConfig.from_properties(name, properties, where=where)
     for warning in warnings:
         warn(warning)
-    if not config.has_brokers and not archives:
-        raise ConfigError(
-            f"--{option} {config.servers!r} is a directory, and this command needs a cluster. mirror, "
-            "groups, verify and inspect take an archive"
-        )
+    config.check_options(f"--{option}", {"this command": not archives})
     return config
 
 

@@ -2,8 +2,8 @@
 The configuration of a cluster's connections, by the properties of Kafka's Java clients.
 
 An archive may stand in place of a cluster. :class:`ArchiveConfig` is its configuration, and answers whatever
-the two differ in: how a connection is opened, how an end is called in messages, and what an error code means.
-So a reader of an end asks no more about its kind.
+the two differ in: how a connection is opened, how an end is called in messages, what an error code means,
+which options it takes, and which of two writers writes to it. So nothing else asks for the kind of an end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from ..archive import broker
 from ..archive.credentials import STORE_PROPERTIES, read_credentials
@@ -26,8 +26,9 @@ from ..net.address import Address, canonical_addresses, parse_bootstrap
 from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
 from .answer_sizes import AnswerSizes
+from .end_options import check_options
 from .opening import open_socket
-from .properties import integer, java, one_of, read_into, table_of
+from .properties import NO_MEANING, integer, java, one_of, read_into, table_of
 from .security import (
     LEAST_ITERATIONS_PROPERTY,
     LEAST_SCRAM_ITERATIONS,
@@ -37,7 +38,9 @@ from .security import (
     read_security,
 )
 
-__all__ = ["KNOWN_PROPERTIES", "ArchiveConfig", "ClientConfig", "IsolationLevel"]
+__all__ = ["KNOWN_PROPERTIES", "ArchiveConfig", "ClientConfig", "IsolationLevel", "read_servers"]
+
+T = TypeVar("T")
 
 DEFAULT_CLIENT_ID = "shoal"
 
@@ -51,26 +54,6 @@ class IsolationLevel(Enum):
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
-
-#: Properties of Java's consumers and producers without an effect here: shoal has other settings for their
-#: purpose, or no such feature.
-_NO_MEANING = frozenset(
-    """
-    acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
-    batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type
-    compression.zstd.level connections.max.idle.ms delivery.timeout.ms enable.auto.commit
-    enable.idempotence enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.max.wait.ms
-    fetch.min.bytes group.id group.instance.id group.protocol heartbeat.interval.ms key.deserializer
-    key.serializer linger.ms max.block.ms max.in.flight.requests.per.connection
-    max.partition.fetch.bytes max.poll.interval.ms max.poll.records max.request.size metadata.max.age.ms
-    metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level
-    metrics.sample.window.ms partition.assignment.strategy partitioner.class receive.buffer.bytes
-    reconnect.backoff.max.ms reconnect.backoff.ms retries retry.backoff.max.ms retry.backoff.ms
-    send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
-    socket.connection.setup.timeout.ms transaction.timeout.ms value.deserializer value.serializer
-    check.crcs default.api.timeout.ms
-    """.split()  # noqa: SIM905
-)
 
 #: The value of client.dns.lookup for brokers behind one name whose Kerberos principals have their own names.
 _CANONICAL = "resolve_canonical_bootstrap_servers_only"
@@ -109,7 +92,7 @@ class ClientConfig:
         keeper: The cluster that holds the position of a restore; None for a cluster.
         kept_as: Returns the name under which an archived topic's position is kept, that of the copy: brokers
             take no offsets of topics that they do not have. None if no name differs.
-        has_brokers: Whether brokers serve it, which have addresses and ACLs; an archive has files.
+        kind: The word for its kind.
 
     """
 
@@ -125,7 +108,24 @@ class ClientConfig:
     timing: Timing = DEFAULT_TIMING
     keeper: ClientConfig | None = None
     kept_as: Callable[[str], str] | None = None
-    has_brokers: ClassVar[bool] = True
+    kind: ClassVar[str] = "cluster"
+
+    def check_options(self, end: str, given: Mapping[str, object]) -> None:
+        """Refuse options without a meaning for its kind; see :func:`.end_options.check_options`."""
+        check_options(self.kind, end, given)
+
+    def choose(self, for_cluster: T, for_archive: T) -> T:
+        """Return one of two ways to write to an end: the one for its kind."""
+        return for_cluster
+
+    @property
+    def listeners(self) -> tuple[Address, ...]:
+        """The addresses over a network by which it is reached first."""
+        return self.bootstrap
+
+    def acl_cluster(self, resource_type: str) -> str | None:
+        """Return the cluster with the ACLs about such a resource of this end; None if there are none."""
+        return self.name
 
     def impatient(self) -> ClientConfig:
         """Return the same configuration with a shorter timeout, for short requests that delay others."""
@@ -160,8 +160,12 @@ class ClientConfig:
         """Yield what is wrong with an archive's files."""
         yield from ()
 
-    def check_archived_groups(self) -> None:
-        """Raise ConfigError if an archive has no committed offsets of consumer groups to be translated."""
+    def open_archive(self, *, creates: bool = False) -> Archive:
+        """Open the archive; see :meth:`ArchiveConfig.open_archive`."""
+        raise ConfigError(f"{self} is no directory. Give one")
+
+    def check_archived_groups(self, topics: Iterable[str]) -> None:
+        """Raise ConfigError if an archive has no committed offsets of consumer groups in these topics."""
 
     def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
         """Raise ConfigError if an archive would show a creation of a topic that began behind a time."""
@@ -231,13 +235,9 @@ class ClientConfig:
         if "bootstrap.servers" not in properties:
             raise ConfigError(f"{where}: no bootstrap.servers. Set them to HOST:PORT of some brokers")
         servers = properties["bootstrap.servers"].strip()
-        try:
-            if is_directory_url(servers):
-                check_url(f"{where}:", servers)
-                return ArchiveConfig.at_directory(name, servers, properties, where), warnings
-            bootstrap = parse_bootstrap(servers)
-        except ValueError as error:
-            raise ConfigError(f"{where}: bootstrap.servers: {error}") from None
+        bootstrap = read_servers(f"{where}: bootstrap.servers", servers)
+        if not bootstrap:
+            return ArchiveConfig.at_directory(name, servers, properties, where), warnings
         if properties.get("client.dns.lookup") == _CANONICAL:
             bootstrap = canonical_addresses(bootstrap)
         config = read_into(
@@ -279,6 +279,23 @@ class ClientConfig:
         return ",".join(map(str, self.bootstrap))
 
 
+def read_servers(option: str, servers: str) -> list[Address]:
+    """
+    Return the addresses that an option or a property has; none of a directory.
+
+    Raises:
+        ConfigError: It has neither addresses nor the URL or path of a directory.
+
+    """
+    if is_directory_url(servers):
+        check_url(option, servers)
+        return []
+    try:
+        return parse_bootstrap(servers)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveConfig(ClientConfig):
     """
@@ -294,7 +311,7 @@ class ArchiveConfig(ClientConfig):
     directory: str = ""
     archive_id: str | None = None
     groups_by_ms: int | None = None
-    has_brokers: ClassVar[bool] = False
+    kind: ClassVar[str] = "directory"
 
     @classmethod
     def at_directory(
@@ -319,6 +336,19 @@ class ArchiveConfig(ClientConfig):
             directory=directory,
         )
 
+    def choose(self, for_cluster: T, for_archive: T) -> T:
+        """Return the way to write to an archive."""
+        return for_archive
+
+    @property
+    def listeners(self) -> tuple[Address, ...]:
+        """None: no network leads to the broker in this process."""
+        return ()
+
+    def acl_cluster(self, resource_type: str) -> str | None:
+        """Return the cluster that has the group of a restore: files have no ACLs."""
+        return self.keeper.name if self.keeper is not None and resource_type == "group" else None
+
     def open_archive(self, *, creates: bool = False) -> Archive:
         """
         Open the archive; with ``creates``, make it if the directory is empty.
@@ -329,9 +359,7 @@ class ArchiveConfig(ClientConfig):
 
         """
         credentials = self.security.store if self.security else None
-        if creates:
-            return Archive.create(self.directory, credentials, self.timing)
-        return Archive.open(self.directory, credentials, self.archive_id, self.timing)
+        return Archive.open(self.directory, credentials, self.archive_id, self.timing, creates=creates)
 
     def kept_by(
         self,
@@ -359,9 +387,12 @@ class ArchiveConfig(ClientConfig):
         with contextlib.suppress(NoArchive):  # the plan says so
             yield from self.open_archive().problems()
 
-    def check_archived_groups(self) -> None:
-        """Check that it has committed offsets of the time."""
-        check_time(self.open_archive().store, self.groups_by_ms)
+    def check_archived_groups(self, topics: Iterable[str]) -> None:
+        """Check that it has committed offsets of the time, in the creations that are read."""
+        archive = self.open_archive()
+        check_time(archive.store, self.groups_by_ms)
+        if self.groups_by_ms is not None:
+            archive.check_creations(topics, self.groups_by_ms)
 
     def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
         """Check that topics that were created again had their newest creation by a time."""
@@ -394,7 +425,7 @@ class ArchiveConfig(ClientConfig):
 #: All properties that shoal reads, refuses or ignores.
 KNOWN_PROPERTIES = (
     {"bootstrap.servers", "client.dns.lookup", *table_of(ClientConfig, AnswerSizes)}
-    | _NO_MEANING
+    | NO_MEANING
     | SECURITY_PROPERTIES
     | STORE_PROPERTIES
     | _REFUSED

@@ -16,6 +16,7 @@ from ..nearest import did_you_mean
 from ..records.compression import DEFAULT_LIMIT_BYTES
 
 __all__ = [
+    "NO_MEANING",
     "Property",
     "boolean",
     "bytes_only",
@@ -30,6 +31,26 @@ __all__ = [
     "text",
     "written",
 ]
+
+#: Properties of Java's consumers and producers without an effect here: shoal has other settings for their
+#: purpose, or no such feature.
+NO_MEANING = frozenset(
+    """
+    acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
+    batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type
+    compression.zstd.level connections.max.idle.ms delivery.timeout.ms enable.auto.commit
+    enable.idempotence enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.max.wait.ms
+    fetch.min.bytes group.id group.instance.id group.protocol heartbeat.interval.ms key.deserializer
+    key.serializer linger.ms max.block.ms max.in.flight.requests.per.connection
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records max.request.size metadata.max.age.ms
+    metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level
+    metrics.sample.window.ms partition.assignment.strategy partitioner.class receive.buffer.bytes
+    reconnect.backoff.max.ms reconnect.backoff.ms retries retry.backoff.max.ms retry.backoff.ms
+    send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms transaction.timeout.ms value.deserializer value.serializer
+    check.crcs default.api.timeout.ms
+    """.split()  # noqa: SIM905
+)
 
 S = TypeVar("S")
 

@@ -43,8 +43,8 @@ def check_advertised(
         Disconnected: The cluster does not answer, and must.
 
     """
-    if not cluster.config.has_brokers:
-        return []  # an archive advertises nothing, and may be made later
+    if not cluster.config.listeners:
+        return []  # it advertises nothing, and may be made later
     try:
         brokers = cluster.refresh([]).brokers.values()
     except Unreachable:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 from pyspark import TaskContext
 
-from shoal.client.config import ArchiveConfig
 from shoal.mirroring.control import ControlConnection
 from shoal.mirroring.credentials import Credentials
 from shoal.mirroring.model.copy_options import CopySettings
@@ -75,12 +75,8 @@ class CopyTask:
 
     def _run(self) -> None:
         # Only tasks need these modules, and the driver imports this one while a user waits.
-        if self.settings.handling is not None:
-            from shoal.mirrormaker.task import follow_documents
-        elif isinstance(self.settings.destination, ArchiveConfig):
-            from shoal.mirroring.task.archiving import follow_documents
-        else:
-            from shoal.mirroring.task.task import follow_documents
+        writer = self.settings.destination.choose("mirroring.task.task", "mirroring.task.archiving")
+        module = import_module(f"shoal.{'mirrormaker.task' if self.settings.handling else writer}")
         address = self.control.host, self.control.port
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
@@ -88,7 +84,7 @@ class CopyTask:
             settings = self.settings
             if sealed := control.sealed_credentials:
                 settings = _with_security(settings, Credentials.unseal(sealed, self.control.key))
-            follow_documents(settings, control)
+            module.follow_documents(settings, control)
 
 
 def _with_security(settings: CopySettings, credentials: Credentials) -> CopySettings:

@@ -86,9 +86,9 @@ class ReadOptions:
         rows = row_kind(left.pop("rows", None))
         if streaming:
             _no_end(left)
-        _take_path(left)
+        has_path = _take_path(left)
         source = _client("source", left, "kafka.")
-        topics, assigned = _selection(left, may_be_all=not source.has_brokers)
+        topics, assigned = _selection(left, may_be_all=has_path)
         parsed = cls(
             source=source,
             topics=topics,
@@ -157,17 +157,18 @@ def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:
     return config
 
 
-def _take_path(left: dict[str, str]) -> None:
-    """Take the argument of ``load``: an archive stands in place of the servers of a cluster."""
+def _take_path(left: dict[str, str]) -> bool:
+    """Take the argument of ``load``, if there is one: an archive in place of the servers of a cluster."""
     path = left.pop("path", None)
     if path is None:
-        return
+        return False
     if "kafka.bootstrap.servers" in left:
         raise ConfigError(
             "option path (the argument of load) and option kafka.bootstrap.servers name two sources. Remove "
             "one of them"
         )
     left["kafka.bootstrap.servers"] = path if is_directory_url(path) else f"./{path}"
+    return True
 
 
 def _selection(

@@ -86,6 +86,8 @@ def verify(
     is_renamed = any(name != copy for name, copy in topics.items())
     source = source.kept_by(destination, topics.__getitem__ if is_renamed else None)
     before = read_state(state) if state is not None else earlier
+    if extent.until is not None and extent.until.timestamp_ms is not None:
+        source.check_creations(topics, extent.until.timestamp_ms)
     with Cluster(source) as ours, Cluster(destination) as theirs:
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)
         clusters = [ComparedCluster(each.metadata.cluster_id, each.config.servers) for each in (ours, theirs)]

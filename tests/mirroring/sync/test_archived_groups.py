@@ -24,7 +24,7 @@ class Archiving:
 
     def __init__(self, groups: Groups, directory: Path, selection: str = ".*") -> None:
         self.groups = groups
-        self.store = Archive.create(str(directory)).store
+        self.store = Archive.open(str(directory), creates=True).store
         own_group = groups.two.settings.group
         destination = ArchiveConfig.at_directory("destination", str(directory), {}, "the test")
         self.rounds = GroupArchive(groups.source, destination, GroupSelection(selection), own_group)

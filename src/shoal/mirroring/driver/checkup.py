@@ -62,11 +62,9 @@ def cluster_warnings(cluster: Cluster) -> Iterator[str]:
     """Yield sentences about a cluster that answers, or about an archive."""
     config = cluster.config
     yield from config.problems()
-    if not config.has_brokers:
-        return
-    unreachable = unreachable_brokers(cluster, config.bootstrap)
+    unreachable = unreachable_brokers(cluster, config.listeners)
     remedy = f"Correct bootstrap.servers of the {config.name} cluster: other servers in it answer"
-    if len(unreachable) < len(config.bootstrap):  # if none answers, that is the error
+    if len(unreachable) < len(config.listeners):  # if none answers, that is the error
         yield from (f"{error}. {remedy}" for error in unreachable)
     security = config.security
     if security is not None and security.mechanism is not None and security.tls is None:
@@ -74,7 +72,7 @@ def cluster_warnings(cluster: Cluster) -> Iterator[str]:
             f"the {config.name} cluster is reached without TLS: the login by {security.mechanism} and all "
             "records can be read on the way. If it has a listener with TLS, set security.protocol=SASL_SSL"
         )
-    for address in config.bootstrap:
+    for address in config.listeners:
         yield from _certificate_warnings(config, address)
     ahead_s = (controller_ahead_ms(cluster) or 0) / 1000
     if abs(ahead_s) > _MOST_AHEAD_S:

@@ -230,13 +230,11 @@ class _DryRunner:
         found.missing_acls = missing_acls(acls, self._source, self._destination)
 
     def _of_clusters(self, acls: Iterable[Acl]) -> Iterator[Acl]:
-        """Leave out the ACLs of an archive, which has none; the group of a restore is at the destination."""
+        """Yield the ACLs that a cluster has, with its name."""
         for acl in acls:
             config = self._options.source if acl.cluster == "source" else self._options.destination
-            if config.has_brokers:
-                yield acl
-            elif config.keeper is not None and acl.resource_type == "group":
-                yield replace(acl, cluster="destination")
+            if (cluster := config.acl_cluster(acl.resource_type)) is not None:
+                yield replace(acl, cluster=cluster)
 
     def _differences(self, changes: Prepared) -> tuple[str, ...]:
         """Return the differences of copies that exist."""
@@ -244,9 +242,7 @@ class _DryRunner:
         clusters = self._source, self._destination
         copies = {topic.source: topic.destination for topic in changes.topics.values()}
         names = at_both(copies, *clusters)
-        if not names or not (options.source.has_brokers and options.destination.has_brokers):
-            return ()
-        return tuple(compare_followers(options, changes.group, *clusters, names))
+        return tuple(compare_followers(options, changes.group, *clusters, names)) if names else ()
 
     def _following(self, found: DryRun) -> list[str]:
         """Return the consumer groups that would follow the records, as far as this principal sees them."""

@@ -217,7 +217,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise ConfigError(f"--metrics and --ui are both {self.metrics}. Use different ports")
         self.check_served(metrics=self.metrics, ui=self.ui)
-        self._check_archives()
+        self._check_ends()
         _ = self.group_selection  # refuses an expression that cannot be compiled
         for name, _ in self.conf:
             if not name.startswith("spark."):
@@ -228,32 +228,25 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
                 "writers cannot be compared with the source. Set one of the two"
             )
 
-    def _check_archives(self) -> None:
-        """Refuse options that have no meaning with an archive, or without one."""
-        is_from, is_to = not self.source.has_brokers, not self.destination.has_brokers
-        if is_from and is_to:
-            raise ConfigError(
-                "--from and --to are both directories. Copy an archive with the tools of its store: its "
-                "objects never change"
-            )
-        refused = {
-            "--segment-bytes": not is_to and self.segment_bytes != COPY_DEFAULTS.segment_bytes,
-            "--segment-seconds": not is_to and self.segment_s != COPY_DEFAULTS.segment_s,
-            "--sync": self.sync and is_to,
-            "--sync acls": self.has(Follower.ACLS) and is_from,
-            "--from-certificate": self.from_certificate and (is_from or is_to),
-            "a message handler": self.handling and (is_from or is_to),
-            "--rebatch": self.rebatch and is_to,
-            "--adopt": self.adopt and is_to,
-            "keep_append_time": self.keep_append_time and is_to,
-            "--delivery at-least-once": self.allows_other_writers and is_to,
-            "isolation.level=read_uncommitted": is_to
-            and self.source.isolation_level is IsolationLevel.READ_UNCOMMITTED,
+    def _check_ends(self) -> None:
+        """Refuse options that have no meaning for the kind of an end."""
+        given = {
+            "a directory for --from": self.source.keeper is not None,
+            "--segment-bytes": self.segment_bytes != COPY_DEFAULTS.segment_bytes,
+            "--segment-seconds": self.segment_s != COPY_DEFAULTS.segment_s,
+            "--sync": self.sync,
+            "--sync acls": self.has(Follower.ACLS),
+            "--from-certificate": self.from_certificate,
+            "a message handler": self.handling,
+            "--rebatch": self.rebatch,
+            "--adopt": self.adopt,
+            "keep_append_time": self.keep_append_time,
+            "--delivery at-least-once": self.allows_other_writers,
+            "isolation.level=read_uncommitted": self.source.isolation_level
+            is IsolationLevel.READ_UNCOMMITTED,
         }
-        end = f"--{'from' if is_from else 'to'} is a {'directory' if is_from or is_to else 'cluster'}"
-        for name, is_set in refused.items():
-            if is_set:
-                raise ConfigError(f"{name} has no meaning if {end}. Leave it out")
+        self.source.check_options("--from", given)
+        self.destination.check_options("--to", given)
 
     @property
     def group_selection(self) -> GroupSelection | None:

@@ -14,7 +14,6 @@ from ...archive.directory import Archive, ArchivedTopic
 from ...archive.names import UnsafeName, check_topic, is_cluster_id, topic_directory_id
 from ...archive.runs import write_run
 from ...client.cluster import Cluster
-from ...client.config import ArchiveConfig
 from ...errors import ConfigError, ShoalError
 from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from ..model.options import MirrorOptions
@@ -28,7 +27,6 @@ __all__ = ["archive_topics", "inspect_for_archive", "left_out"]
 
 def inspect_for_archive(
     options: MirrorOptions,
-    destination: ArchiveConfig,
     source: Cluster,
     names: Mapping[str, str],
     warnings: list[str],
@@ -58,7 +56,7 @@ def inspect_for_archive(
             f"--group {options.group!r}: the group of an archive has its name from the archive's id, so "
             "that no two mirrors write it. Leave the option out"
         )
-    archive = destination.open_archive(creates=creates)
+    archive = options.destination.open_archive(creates=creates)
     _check_names(archive, names.values())
     group = options.group_between(source.metadata.cluster_id, archive.id)
     on_group(group)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from ...client.admin import NOT_ALLOWED, NewTopic, validate_topic
 from ...client.cluster import Cluster
-from ...client.config import ArchiveConfig
 from ...client.coordinator import MemberId
 from ...client.groups import has_coordinator
 from ...client.metadata import TopicMetadata
@@ -99,18 +98,21 @@ class _Inspection:
     _unreadable: dict[str, ShoalError] = field(default_factory=dict)
 
     def run(self, on_group: Callable[[str], object]) -> Prepared:
-        names = self._select()
-        if isinstance(self._options.destination, ArchiveConfig):
-            return inspect_for_archive(
-                self._options,
-                self._options.destination,
-                self._source,
-                names,
-                self._warnings,
-                self._unreadable,
-                on_group,
-                creates=self._creates,
-            )
+        inspect = self._options.destination.choose(self._of_cluster, self._of_archive)
+        return inspect(self._select(), on_group)
+
+    def _of_archive(self, names: Mapping[str, str], on_group: Callable[[str], object]) -> Prepared:
+        return inspect_for_archive(
+            self._options,
+            self._source,
+            names,
+            self._warnings,
+            self._unreadable,
+            on_group,
+            creates=self._creates,
+        )
+
+    def _of_cluster(self, names: Mapping[str, str], on_group: Callable[[str], object]) -> Prepared:
         # Metadata of the copies, and of all brokers for the replication factor.
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)

@@ -15,7 +15,7 @@ from ...archive.description import now_ms
 from ...archive.files import Store
 from ...archive.groups import ArchivedGroups, read_groups, write_groups
 from ...client.cluster import Cluster
-from ...client.config import ArchiveConfig
+from ...client.config import ClientConfig
 from ...client.group_offsets import FetchedGroup
 from ...client.groups import ListedGroup
 from ...error_codes import named_code
@@ -32,7 +32,7 @@ class GroupArchive:
     """The groups of a source, and those of an archive. One thread uses it, with a cluster of its own."""
 
     def __init__(
-        self, source: Cluster, destination: ArchiveConfig, selection: GroupSelection, own_group: str
+        self, source: Cluster, destination: ClientConfig, selection: GroupSelection, own_group: str
     ) -> None:
         """Prepare; nothing is read yet."""
         self._source = source

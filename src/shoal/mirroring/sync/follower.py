@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 
 from ...client.cluster import Cluster, is_transient
-from ...client.config import ArchiveConfig
 from ...errors import ShoalError
 from ..model.copy_options import CopySettings
 from ..model.follow_options import GroupSelection
@@ -125,11 +124,12 @@ class GroupFollower:
         """Return a function that takes the mirror's topics, and makes a round."""
         options = self._options
         source = stack.enter_context(Cluster(options.source.impatient()))
-        if isinstance(options.destination, ArchiveConfig):
-            return GroupArchive(source, options.destination, self._selection, self._group).round
         destination = stack.enter_context(Cluster(options.destination.impatient()))
         settings = CopySettings.of(options, options.source, options.destination, self._group)
-        return partial(GroupSync(source, destination, settings, self._selection).round, apply=True)
+        archive = GroupArchive(source, options.destination, self._selection, self._group)
+        translating = GroupSync(source, destination, settings, self._selection)
+        one_round: Callable[..., GroupsReport] = partial(translating.round, apply=True)
+        return options.destination.choose(one_round, archive.round)
 
     def _round(self, one_round: Callable[..., GroupsReport], *, is_last: bool) -> None:
         topics = self._topics()

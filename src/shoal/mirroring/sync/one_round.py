@@ -71,10 +71,19 @@ def translate_offsets(
     selection = mirror.group_selection
     if selection is None:
         raise ConfigError("--groups is required: a regular expression of consumer groups")
-    _check_archives(mirror, reverse=reverse)
+    until = mirror.until
+    given = {
+        "shoal groups": True,
+        "--reverse": reverse,
+        "shoal groups --until": until is not None,
+        "shoal groups --until OFFSET": until is not None and until.timestamp_ms is None,
+    }
+    mirror.destination.check_options("--to", given)
+    mirror.source.check_options("--from", given)
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
         # Asked at once: the address may be wrong.
         topics = select_topics(mirror.topics, source.refresh().topics, source)
+        mirror.source.check_archived_groups(topics)
         destination.refresh(topics.values())
         group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
         settings = CopySettings.of(mirror, mirror.source, mirror.destination, group)
@@ -83,23 +92,6 @@ def translate_offsets(
         proof = proofs(source, destination, settings, direction) if prove else None
         attempt = partial(sync.round, topics, apply=apply, stable=apply, prove=proof, on_progress=on_progress)
         return settled(attempt, _PATIENCE_S)
-
-
-def _check_archives(mirror: MirrorOptions, *, reverse: bool) -> None:
-    is_archive = not mirror.source.has_brokers
-    if not mirror.destination.has_brokers:
-        raise ConfigError(
-            f"--to {mirror.destination.servers!r} is a directory. shoal mirror --groups archives committed "
-            "offsets"
-        )
-    if is_archive and reverse:
-        raise ConfigError("--reverse has no meaning if --from is a directory: it has no consumers")
-    if mirror.until is not None and (not is_archive or mirror.until.timestamp_ms is None):
-        raise ConfigError(
-            f"--until {mirror.until}: only the archived offsets of a time can be chosen. Use a time, and a "
-            "directory for --from"
-        )
-    mirror.source.check_archived_groups()
 
 
 _BUFFER_BYTES = 1024 * 1024

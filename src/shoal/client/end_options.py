@@ -1,0 +1,52 @@
+"""The options that have no meaning for a kind of end: a cluster, or the directory of an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from ..errors import ConfigError
+
+__all__ = ["check_options"]
+
+#: The options by the end and its kind.
+_WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
+    ("--from", "cluster"): ("shoal groups --until",),
+    ("--to", "cluster"): ("--segment-bytes", "--segment-seconds"),
+    ("--from", "directory"): (
+        "this command",
+        "shoal groups --until OFFSET",
+        "--reverse",
+        "--sync acls",
+        "--from-certificate",
+        "a message handler",
+    ),
+    ("--to", "directory"): (
+        "this command",
+        "shoal groups",
+        "a directory for --from",
+        "--sync",
+        "--from-certificate",
+        "a message handler",
+        "--rebatch",
+        "--adopt",
+        "keep_append_time",
+        "--delivery at-least-once",
+        "isolation.level=read_uncommitted",
+    ),
+}
+
+#: What to do but to leave the option out.
+_REMEDIES = {
+    "this command": "mirror, groups, verify and inspect take an archive",
+    "shoal groups": "shoal mirror --groups archives committed offsets",
+    "shoal groups --until OFFSET": "Use a time",
+    "a directory for --from": "Copy an archive with the tools of its store: its objects never change",
+}
+
+
+def check_options(kind: str, end: str, given: Mapping[str, object]) -> None:
+    """Raise ConfigError for the first option that has no meaning; ``given`` says which options are set."""
+    for name in _WITHOUT_MEANING.get((end, kind), ()):
+        if given.get(name):
+            remedy = _REMEDIES.get(name, "Leave it out")
+            raise ConfigError(f"{name} has no meaning if {end} is a {kind}. {remedy}")
