@@ -7,14 +7,19 @@ one there, which leads to a file of this user.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import ConfigError, ShoalError
 
-__all__ = ["check_result_file", "write_result_file"]
+__all__ = ["NO_LINKS", "check_result_file", "flush_directory", "write_in_one_step", "write_result_file"]
+
+#: The errors of a link in a file system that has none, as FAT or many of FUSE.
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def check_result_file(option: str, file: str) -> None:
@@ -55,30 +60,56 @@ def write_result_file(kind: str, file: str, text: str, *, mode: int = 0o666, rep
         ShoalError: The file cannot be written.
 
     """
-    path = _place(file)
-    # An unpredictable name: in a shared directory another user could have put a link at a predictable one.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        try:
-            # Not by mkstemp, since the user's umask determines the mode.
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            if replaces:
-                temporary.replace(path)
-            else:
-                # A link, unlike a rename, does not replace a file that was made meanwhile.
-                os.link(temporary, path, follow_symlinks=False)
-                _flush_directory(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_in_one_step(_place(file), [text.encode()], mode=mode, replaces=replaces)
     except OSError as error:
         raise ShoalError(f"the {kind} {file} cannot be written: {error.strerror}") from error
 
 
-def _flush_directory(directory: Path) -> None:
+def write_in_one_step(
+    path: Path, pieces: Iterable[bytes], *, mode: int = 0o666, replaces: bool = False
+) -> None:
+    """
+    Write a file under another name, and give it its own once all of it is on the disk.
+
+    Raises:
+        FileExistsError: The name is taken, and ``replaces`` is not set.
+        OSError: The file cannot be written.
+
+    """
+    # An unpredictable name: in a shared directory another user could have put a link at a predictable one.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        # Not by mkstemp, since the user's umask determines the mode.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        with os.fdopen(descriptor, "wb") as stream:
+            for piece in pieces:
+                stream.write(piece)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if replaces:
+            temporary.replace(path)
+        else:
+            _take_name(temporary, path)
+        flush_directory(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _take_name(temporary: Path, path: Path) -> None:
+    """Give a file a name that must be free: by a link, since a rename would replace what has it."""
+    try:
+        os.link(temporary, path, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        temporary.rename(path)
+
+
+def flush_directory(directory: Path) -> None:
+    """Have the disk keep the names of a directory."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -48,8 +48,8 @@ class Answer:
 
 
 #: The fate of a request: an answer in place of the store's; True cuts the connection in the middle of the
-#: store's answer; None forwards it.
-Fault = Callable[[Request], "Answer | bool | None"]
+#: store's answer, and an event is waited for there; None forwards it.
+Fault = Callable[[Request], "Answer | bool | threading.Event | None"]
 
 
 class FailingStore:
@@ -100,7 +100,7 @@ class FailingStore:
             self._written_at[request.key] = time.monotonic()
         if request.method == "GET" and not request.key:
             data = _CONTENTS.sub(self._shown, data)
-        _send(handler, status, headers, data, is_cut=bool(fault))
+        _send(handler, status, headers, data, fault)
 
     def _forward(
         self, handler: BaseHTTPRequestHandler, body: bytes
@@ -138,7 +138,7 @@ def _body_of(handler: BaseHTTPRequestHandler) -> bytes:
 
 def _refuse(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
     text = _ERROR.format(code=answer.code, message=answer.message).encode()
-    _send(handler, answer.status, [("Content-Type", "application/xml")], text, is_cut=False)
+    _send(handler, answer.status, [("Content-Type", "application/xml")], text)
 
 
 def _send(
@@ -146,8 +146,7 @@ def _send(
     status: int,
     headers: list[tuple[str, str]],
     data: bytes,
-    *,
-    is_cut: bool,
+    fault: bool | threading.Event | None = None,
 ) -> None:
     handler.send_response(status)
     is_head = handler.command == "HEAD"
@@ -160,8 +159,12 @@ def _send(
         handler.send_header("Content-Length", str(len(data)))
     handler.end_headers()
     if not is_head:
-        handler.wfile.write(data[: len(data) // 2] if is_cut else data)
-    if is_cut:
+        half = len(data) // 2 if fault else len(data)
+        handler.wfile.write(data[:half])
+        if isinstance(fault, threading.Event):
+            fault.wait(30.0)
+            handler.wfile.write(data[half:])
+    if fault is True:
         handler.close_connection = True
 
 

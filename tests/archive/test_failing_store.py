@@ -149,6 +149,23 @@ def test_store_that_is_silent_in_the_middle_of_a_write_is_named(url: str, store:
         released.set()
 
 
+def test_store_that_is_silent_in_the_middle_of_a_read_is_named(
+    url: str, store: FailingStore, tmp_path: Path
+) -> None:
+    name, _ = add(new_archive(url), plain(3, 2), tmp_path)
+    archive = Archive.open(url, timing=Timing(store_answers_s=0.2))
+    released = threading.Event()
+    objects = objects_of(archive)
+    store.fault = lambda request: released if request.method == "GET" and ".log" in request.key else None
+    try:
+        with pytest.raises(Disconnected, match=rf"{name}\.log: no answer in 0\.2 s"):
+            read_all(objects)
+    finally:
+        released.set()
+    store.fault = lambda request: None
+    assert read_all(objects) == plain(3, 2)
+
+
 REFUSALS: dict[str, tuple[Answer, type[ShoalError], str]] = {
     "wrong key": (Answer(403, "InvalidAccessKeyId"), AccessRefused, "credentials"),
     "wrong secret": (Answer(403, "SignatureDoesNotMatch"), AccessRefused, "credentials"),
@@ -164,7 +181,7 @@ REFUSALS: dict[str, tuple[Answer, type[ShoalError], str]] = {
 def test_refusal_of_the_store_names_the_object_and_the_remedy(
     url: str, store: FailingStore, kind: str
 ) -> None:
-    archive = Archive.create(url)
+    archive = Archive.open(url, creates=True)
     answer, error, remedy = REFUSALS[kind]
     store.fault = lambda request: answer
     with pytest.raises(error, match=f"topics/orders.*{remedy}") as raised:
@@ -184,7 +201,7 @@ def test_refused_keys_of_the_properties_name_the_directory(url: str, store: Fail
 
 
 def test_offset_in_the_name_of_an_object_is_no_status(url: str, store: FailingStore) -> None:
-    archive = Archive.create(url)
+    archive = Archive.open(url, creates=True)
     store.fault = lambda request: Answer(409, "OperationAborted")
     with pytest.raises(Disconnected):
         archive.store.write("topics/AccessDenied/00000000000000000403.1-1.json", b"{}")

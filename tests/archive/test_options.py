@@ -38,7 +38,7 @@ def options_of(source: str, destination: str, topics: str, **given: Any) -> Mirr
         (("/a", "/b"), {}, "--from.*--to.*tools of its store"),
     ],
 )
-def test_options_refuse_what_an_archive_cannot_have(
+def test_options_refuse_settings_that_an_archive_cannot_have(
     ends: tuple[str, str], given: dict[str, Any], refused: str
 ) -> None:
     with pytest.raises(ConfigError, match=refused):

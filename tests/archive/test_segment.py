@@ -12,7 +12,7 @@ import xxhash
 from shoal.archive.aborted import OpenAborted, read_index
 from shoal.archive.description import DamagedObject
 from shoal.archive.files import Store
-from shoal.archive.segment import OpenSegment, SegmentLost
+from shoal.archive.segment import OpenSegment
 from shoal.errors import CorruptBatch, StorageFailed
 from shoal.records import Codec
 from tests.archive.archives import TOPIC_ID, add, new_archive, objects_of, plain
@@ -121,23 +121,6 @@ def test_json_comes_last_and_only_with_the_lease(tmp_path: Path) -> None:
     assert (objects.names, objects.end_offset, len(objects.uncounted)) == ([], None, 1)
     assert objects.next_generation == 2
     assert segment.is_closed  # its file may be the archive's
-
-
-@pytest.mark.parametrize("damage", ["deleted", "cut"])
-def test_segment_whose_local_file_lacks_batches_is_not_published(tmp_path: Path, damage: str) -> None:
-    archive = new_archive(tmp_path / "archive")
-    file = tmp_path / "spool.log"
-    segment = OpenSegment(file, 0, OpenAborted(), follows=0)
-    segment.take(memoryview(plain(3)))
-    if damage == "deleted":
-        file.unlink()
-    else:
-        file.write_bytes(file.read_bytes()[:-1])
-    for _ in range(2):
-        with pytest.raises(SegmentLost, match=r"spool\.log"):
-            segment.publish(archive.store, objects_of(archive).path, 1, lambda: None)
-        segment.take(memoryview(plain(2, base_offset=segment.next_offset)))
-    assert objects_of(archive).next_generation == 0, "nothing is there"
 
 
 class FullAfterLog:

@@ -120,6 +120,21 @@ def test_local_store_follows_no_link_out_of_the_directory(tmp_path: Path) -> Non
         open_store(str(inside)).open("link")
 
 
+def test_link_that_leads_to_itself_is_named_and_blocks_no_listing(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_bytes(b"x")
+    store = open_store(str(tmp_path))
+    assert [each.name for each in store.names("")] == ["file"]
+    for use in (
+        lambda: store.open("loop"),
+        lambda: store.names("loop/x"),
+        lambda: store.write("loop", b""),
+        lambda: store.write("loop/x", b""),
+    ):
+        with pytest.raises(ConfigError, match=r"loop.*leads to itself"):
+            use()
+
+
 def test_full_disk_is_a_failure_of_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

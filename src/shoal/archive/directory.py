@@ -188,7 +188,7 @@ class Archive:
         Check that the creation that readers take was archived by a time, if a topic was created again.
 
         Raises:
-            ConfigError: It was first archived later, so that another one may have the records of then.
+            ConfigError: That creation was archived later, so that another one may have the records of then.
 
         """
         for topic in topics:

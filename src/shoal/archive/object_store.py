@@ -29,8 +29,8 @@ _ELSEWHERE = re.compile(r"HTTP status 301\b|ExceptionName: (PermanentRedirect|Au
 _NO_HADOOP = re.compile(r"Unable to load lib(jvm|hdfs)")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", re.IGNORECASE)
 
-#: A store that takes less of a file in a second is taken for one that does not answer.
-_LEAST_WRITTEN_BYTES_PER_S = 1024 * 1024
+#: A store that takes or sends less of a file in a second is taken for one that does not answer.
+_LEAST_BYTES_PER_S = 1024 * 1024
 
 T = TypeVar("T")
 
@@ -87,13 +87,14 @@ def _file_system(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
     return AzureFileSystem(account, **given, **options), f"{parts.username}{path}"
 
 
-def _answer(where: str, question: Callable[[], T], within_s: float) -> T:
+def _answer(where: str, question: Callable[[], T], within_s: float, size: int = 0) -> T:
     """
-    Return a store's answer to a question.
+    Return a store's answer to a question, with which so many bytes are written or read.
 
     Some clients wait for minutes or for ever for a store that sends nothing. They cannot be ended, and keep
     signals from Python. So a thread asks.
     """
+    within_s += size // _LEAST_BYTES_PER_S
     asked = in_thread("shoal-store", question)
     wait([asked], within_s)
     if not asked.done():
@@ -140,15 +141,18 @@ class _RemoteFile:
     #: Each is a request.
     piece_bytes = 8 * 1024 * 1024
 
-    def __init__(self, file: Any, where: str) -> None:
+    def __init__(self, file: Any, where: str, answers_within_s: float) -> None:
         self._file = file
         self._where = where
+        self._answers_within_s = answers_within_s
         self.size = int(file.size())
 
     def read_into(self, position: int, room: memoryview) -> int:
-        with _remote_errors(self._where):
-            self._file.seek(position)
-            return int(self._file.readinto(room))
+        file, size = self._file, len(room)
+        # Not into the room: a store that is silent now may still send when the room has other bytes.
+        data = _answer(self._where, lambda: file.read_at(size, position), self._answers_within_s, size)
+        room[: len(data)] = data
+        return len(data)
 
     def part(self, position: int, size: int, room: memoryview) -> memoryview:
         return room[: self.read_into(position, room[:size])]
@@ -157,7 +161,7 @@ class _RemoteFile:
         return LocalCopy.of(self.size, self._where)
 
     def close(self) -> None:
-        self._file.close()
+        self._file = None  # which closes it, unless a thread still waits for a silent store
 
 
 class _ObjectStore:
@@ -181,21 +185,24 @@ class _ObjectStore:
         from pyarrow.fs import FileSelector, FileType
 
         selector = FileSelector(self._path(path), allow_not_found=True)
+        where, within_s = f"{self.url}/{path}", self._answers_within_s
         return [
             Listed(each.base_name, each.type == FileType.Directory, each.size or 0)
-            for each in self._answer(f"{self.url}/{path}", lambda: self._system.get_file_info(selector))
+            for each in _answer(where, lambda: self._system.get_file_info(selector), within_s)
         ]
 
     def open(self, path: str) -> StoredFile:
         where = f"{self.url}/{path}"
-        return self._answer(where, lambda: _RemoteFile(self._system.open_input_file(self._path(path)), where))
+        within_s = self._answers_within_s
+
+        def opened() -> StoredFile:
+            return _RemoteFile(self._system.open_input_file(self._path(path)), where, within_s)
+
+        return _answer(where, opened, within_s)
 
     def write(self, path: str, data: bytes | Path) -> None:
         size = data.stat().st_size if isinstance(data, Path) else len(data)
-        self._answer(f"{self.url}/{path}", lambda: self._write(path, data), size)
-
-    def _answer(self, where: str, question: Callable[[], T], size: int = 0) -> T:
-        return _answer(where, question, self._answers_within_s + size // _LEAST_WRITTEN_BYTES_PER_S)
+        _answer(f"{self.url}/{path}", lambda: self._write(path, data), self._answers_within_s, size)
 
     def _write(self, path: str, data: bytes | Path) -> None:
         from pyarrow.fs import FileType

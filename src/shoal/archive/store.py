@@ -13,12 +13,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..errors import AccessRefused, ConfigError, StorageFailed
+from ..result_file import NO_LINKS, flush_directory, write_in_one_step
 from ..timing import DEFAULT_TIMING, Timing
 from .credentials import StoreCredentials
 from .files import Listed, Store, StoredFile, open_local, pieces_of, storage_failed
@@ -26,9 +26,6 @@ from .object_store import open_object_store
 from .urls import LOCAL_SCHEME, check_url, shown_url
 
 __all__ = ["open_store"]
-
-#: The errors of a link in a file system that has none, as FAT or many of FUSE.
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def open_store(
@@ -64,9 +61,11 @@ class _LocalStore:
 
     def _path(self, path: str) -> Path:
         found = self._root / path
-        # A link in the archive may lead elsewhere.
-        if not found.resolve().is_relative_to(self._root.resolve()):
+        # A link in the archive may lead elsewhere, or to itself.
+        if not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(self._root)):
             raise ConfigError(f"{self.url}/{path} leads out of the directory. Remove the link")
+        with contextlib.suppress(FileNotFoundError):
+            found.stat()
         return found
 
     @contextlib.contextmanager
@@ -80,6 +79,8 @@ class _LocalStore:
         except PermissionError as error:
             raise AccessRefused(f"{self.url}/{path}", f"{error.strerror}. Allow it to this user") from error
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise ConfigError(f"{self.url}/{path}: a link leads to itself. Remove it") from None
             raise storage_failed(f"{self.url}/{path}", error) from error
 
     def names(self, path: str) -> list[Listed]:
@@ -90,8 +91,12 @@ class _LocalStore:
                 return []
             found = []
             for each in entries:
-                with contextlib.suppress(FileNotFoundError):  # a temporary name
+                try:
                     found.append(Listed(each.name, each.is_dir(), each.stat().st_size))
+                except OSError as error:
+                    # A temporary name that is gone, or a link that leads nowhere.
+                    if error.errno not in (errno.ENOENT, errno.ELOOP):
+                        raise
             return found
 
     def open(self, path: str) -> StoredFile:
@@ -99,14 +104,13 @@ class _LocalStore:
             return open_local(self._path(path), f"{self.url}/{path}")
 
     def write(self, path: str, data: bytes | Path) -> None:
-        final = self._path(path)
-        if final.parent != self._root and not self._root.is_dir():
-            raise StorageFailed(self.url, "the directory is not there any more. Mount its disk")
         with self._errors(path):
+            final = self._path(path)
+            if final.parent != self._root and not self._root.is_dir():
+                raise StorageFailed(self.url, "the directory is not there any more. Mount its disk")
             final.parent.mkdir(parents=True, exist_ok=True)
             if not isinstance(data, Path) or not _link(data, final):
-                _copy(data, final)
-            _sync_directory(final.parent)
+                write_in_one_step(final, pieces_of(data))
 
 
 def _link(file: Path, final: Path) -> bool:
@@ -114,42 +118,10 @@ def _link(file: Path, final: Path) -> bool:
     try:
         os.link(file, final)
     except OSError as error:
-        if error.errno in (errno.EXDEV, errno.EMLINK, *_NO_LINKS):
+        if error.errno in (errno.EXDEV, errno.EMLINK, *NO_LINKS):
             return False
         raise
     with final.open("rb") as linked:
         os.fsync(linked.fileno())
+    flush_directory(final.parent)
     return True
-
-
-def _copy(data: bytes | Path, final: Path) -> None:
-    temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            for piece in pieces_of(data):
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        _name(temporary, final)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _name(temporary: Path, final: Path) -> None:
-    """Give a file its name, which must be free: by a link, since a rename would overwrite."""
-    try:
-        os.link(temporary, final)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        if os.path.lexists(final):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-        temporary.rename(final)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,8 +2,9 @@
 The configuration of a cluster's connections, by the properties of Kafka's Java clients.
 
 An archive may stand in place of a cluster. :class:`ArchiveConfig` is its configuration, and answers whatever
-the two differ in: how a connection is opened, how an end is called in messages, what an error code means,
-which options it takes, and which of two writers writes to it. So nothing else asks for the kind of an end.
+the two differ in: how a connection is opened, how an end is called in messages, and what an error code means.
+An end also answers which options it takes, and which of two writers writes to it. So nothing else asks for
+the kind of an end.
 """
 
 from __future__ import annotations
@@ -284,7 +285,7 @@ def read_servers(option: str, servers: str) -> list[Address]:
     Return the addresses that an option or a property has; none of a directory.
 
     Raises:
-        ConfigError: It has neither addresses nor the URL or path of a directory.
+        ConfigError: The text is neither a list of addresses nor the URL or path of a directory.
 
     """
     if is_directory_url(servers):

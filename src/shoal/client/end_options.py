@@ -35,7 +35,7 @@ _WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
     ),
 }
 
-#: What to do but to leave the option out.
+#: The remedies of those that are not just left out.
 _REMEDIES = {
     "this command": "mirror, groups, verify and inspect take an archive",
     "shoal groups": "shoal mirror --groups archives committed offsets",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +66,15 @@ def test_certificate_begins_with_its_type_and_version(tmp_path: Path) -> None:
     assert (values["type"], values["version"]) == ("shoal cutover", 1)
 
 
-def test_certificate_never_replaces_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_links", [True, False])
+def test_certificate_never_replaces_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    def without_links(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", without_links)
     file = tmp_path / "orders.json"
     file.write_text("mine")
     with pytest.raises(ConfigError, match=r"orders\.json'"):
@@ -73,6 +83,8 @@ def test_certificate_never_replaces_a_file(tmp_path: Path) -> None:
         write_certificate(str(file), CERTIFICATE)
     assert file.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [file]
+    write_certificate(str(tmp_path / "another.json"), CERTIFICATE)
+    assert read_certificate(str(tmp_path / "another.json")) == CERTIFICATE
 
 
 def test_certificate_in_a_missing_directory_is_refused_before_the_cut_over(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ...errors import ConfigError, ShoalError
-from ...result_file import write_result_file
+from ...errors import ConfigError
+from ...result_file import check_result_file, write_result_file
 from ...static_page import Column, Pill, Table, static_page, table_section
 from .certificate import Certificate, CutCluster
 from .gates import GATES
@@ -122,13 +121,7 @@ def check_writable(certificate: str) -> None:
             raise ConfigError(
                 f"--certificate {certificate!r}: file {file!r} exists, and is never replaced. Name a new one"
             )
-    trial = f"{certificate}.{secrets.token_hex(8)}"
-    try:
-        _write("certificate", trial, "")  # not every file system has the links that this needs
-    except ShoalError as error:
-        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
-        raise ConfigError(f"--certificate {certificate!r}: {reason}") from None
-    Path(trial).unlink()
+    check_result_file("--certificate", certificate)
 
 
 def write_certificate(file: str, certificate: Certificate) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from shoal.archive.reading import PartitionReader
@@ -21,6 +24,7 @@ from tests.archive.archives import bytes_of, room
 from tests.archive.archiving import Archiving, stored
 from tests.world import batches
 from tests.world.clusters import QUICK
+from tests.world.control import partitions_of
 from tests.world.driver import Driver
 from tests.world.faults import answers
 from tests.world.history import ABORT, History
@@ -103,7 +107,7 @@ def test_task_tries_a_segment_again_that_the_store_did_not_take(tmp_path: Path) 
         assert archiving.fetched_bytes == len(stored(history.log))
 
 
-@pytest.mark.parametrize("damage", ["deleted", "cut"])
+@pytest.mark.parametrize("damage", ["deleted", "cut", "deleted with its directory"])
 def test_task_fetches_a_segment_again_whose_local_file_was_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -117,12 +121,82 @@ def test_task_fetches_a_segment_again_whose_local_file_was_damaged(
         (file,) = tmp_path.glob("shoal-spool-*/*.log")
         if damage == "deleted":
             file.unlink()
-        else:
+        elif damage == "cut":
             file.write_bytes(b"")
+        else:
+            shutil.rmtree(file.parent)
         history.plain(2)
         wait_until(lambda: archiving.driver.server.is_done)
         archiving.driver.end(task)
         assert archiving.content() == stored(history.log)
+
+
+def spooled(directory: Path) -> list[int]:
+    """Return the sizes of the files of open segments."""
+    return [each.stat().st_size for each in directory.glob("shoal-spool-*/*.log")]
+
+
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Archiving, list[History]]]:
+    """A task of 20 partitions, which gathers segments below ``tmp_path``, 20,000 bytes at most."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("shoal.mirroring.task.archiving.task.MOST_SPOOL_BYTES", 20_000)
+    with Archiving.started(tmp_path / "archive") as archiving:
+        histories = archiving.brokers.topic(partitions=20)
+        task = archiving.start()
+        archiving.driver.want(*range(20))
+        wait_until(lambda: sum(each["source_offset"] is not None for each in latest(archiving)) == 20)
+        yield archiving, histories
+        archiving.driver.end(task)
+        assert [archiving.content(number) for number in range(20)] == [stored(each.log) for each in histories]
+
+
+def latest(archiving: Archiving) -> Collection[Any]:
+    """Return the last report of each partition."""
+    return {each["partition"]: each for each in partitions_of(archiving.driver)}.values()
+
+
+def grow(archiving: Archiving, histories: list[History], tmp_path: Path) -> int:
+    """Add a batch to each partition; wait until all are fetched, or the spool is full; return their bytes."""
+    for each in histories:
+        each.plain(3)
+    total = sum(len(stored(each.log)) for each in histories)
+    wait_until(lambda: archiving.fetched_bytes == total or sum(spooled(tmp_path)) > 20_000)
+    return total
+
+
+def test_open_segments_have_no_open_files(many: tuple[Archiving, list[History]], tmp_path: Path) -> None:
+    for _ in range(3):
+        total = grow(*many, tmp_path)
+    assert (len(spooled(tmp_path)), sum(spooled(tmp_path))) == (20, total)
+    opened = [each.path for each in psutil.Process().open_files() if "shoal-spool-" in each.path]
+    assert [Path(each).name for each in opened] == ["lock"]
+
+
+def test_task_closes_the_largest_segments_above_the_bound(
+    many: tuple[Archiving, list[History]], tmp_path: Path
+) -> None:
+    archiving, histories = many
+    while not any(archiving.end(number) for number in range(20)):
+        grow(archiving, histories, tmp_path)
+    wait_until(lambda: sum(spooled(tmp_path)) <= 20_000)
+
+
+def test_task_fetches_no_more_than_the_bound_while_the_store_takes_nothing(
+    many: tuple[Archiving, list[History]], tmp_path: Path
+) -> None:
+    archiving, histories = many
+    (tmp_path / "archive").rename(tmp_path / "away")
+    total = 0
+    while sum(spooled(tmp_path)) <= 20_000:
+        total = grow(archiving, histories, tmp_path)
+    for each in histories:
+        each.plain(3, 3, 3)
+    retries = sum(each["retries"] for each in partitions_of(archiving.driver))
+    wait_until(lambda: sum(each["retries"] for each in partitions_of(archiving.driver)) > retries + 5)
+    assert sum(spooled(tmp_path)) <= total
+    (tmp_path / "away").rename(tmp_path / "archive")
+    wait_until(lambda: archiving.fetched_bytes == sum(len(stored(each.log)) for each in histories))
 
 
 def test_task_archives_the_last_segment_again_that_was_moved_away(archiving: Archiving) -> None:

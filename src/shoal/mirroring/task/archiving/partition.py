@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from ....archive.aborted import OpenAborted
@@ -73,6 +73,11 @@ class ArchivedPartition:
         return self.position if self.segment is None else self.segment.next_offset
 
     @property
+    def gathered_bytes(self) -> int:
+        """The bytes that are not archived yet."""
+        return 0 if self.segment is None else self.segment.size
+
+    @property
     def is_done(self) -> bool:
         """Whether everything up to the end is archived."""
         return self.objects is not None and not self.range.is_open and self.position >= self.range.end_offset
@@ -124,7 +129,7 @@ class ArchivedPartition:
 
     # Batches
 
-    def take(self, fetched: FetchedPartition, spool: Iterator[Path]) -> bool:
+    def take(self, fetched: FetchedPartition, spool: Callable[[], Path]) -> bool:
         """
         Gather the batches of a response; return False if it had no whole one, and is not the log's end.
 
@@ -142,9 +147,9 @@ class ArchivedPartition:
             self._succeed()
         return not is_empty
 
-    def _gather(self, fetched: FetchedPartition, spool: Iterator[Path]) -> None:
+    def _gather(self, fetched: FetchedPartition, spool: Callable[[], Path]) -> None:
         if self.segment is None:
-            self.segment = OpenSegment(next(spool), self.position, self._aborted, follows=self._follows)
+            self.segment = OpenSegment(spool(), self.position, self._aborted, follows=self._follows)
         self.counters.bytes_in += len(fetched.record_set)
         self._aborted.learn(fetched.aborted_transactions)
         try:

@@ -8,7 +8,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ....errors import Disconnected
@@ -23,30 +23,41 @@ _LOCK = "lock"
 
 
 @contextlib.contextmanager
-def open_spool() -> Iterator[Iterator[Path]]:
+def open_spool() -> Iterator[Callable[[], Path]]:
     """
     Make a directory until the end of the block, and delete those of tasks that were killed.
 
     Yields:
-        The paths of the files of segments; none of them exists.
+        A function that returns the path of the next segment's file, which does not exist. It makes another
+        directory if something else has deleted this one.
 
     Raises:
-        Disconnected: The local disk takes no directory.
+        Disconnected: The local disk takes no directory; so does the function.
 
     """
+    numbers = itertools.count()
+    with contextlib.ExitStack() as stack:
+        directory = _new_directory(stack)
+
+        def next_file() -> Path:
+            nonlocal directory
+            if not directory.is_dir():
+                directory = _new_directory(stack)
+            return directory / f"{next(numbers)}.log"
+
+        yield next_file
+
+
+def _new_directory(stack: contextlib.ExitStack) -> Path:
     where = Path(tempfile.gettempdir())
     try:
         _delete_left(where)
         directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = (directory / _LOCK).open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        fcntl.flock(stack.enter_context((directory / _LOCK).open("w")), fcntl.LOCK_EX)
     except OSError as error:
         raise Disconnected(f"the local disk ({where})", error.strerror or str(error)) from error
-    with lock:
-        try:
-            yield (directory / f"{number}.log" for number in itertools.count())
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+    return directory
 
 
 def _delete_left(where: Path) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ....archive.directory import Archive
 from ....archive.names import topic_directory_id
 from ....archive.segment import SegmentLost
 from ....client.cluster import Cluster, is_transient, patiently
-from ....client.config import ArchiveConfig, IsolationLevel
-from ....client.fetchers import Answer
+from ....client.config import IsolationLevel
+from ....client.fetch import Fetcher, FetchFrom
+from ....client.fetchers import Answer, Fetchers
 from ....client.metadata import leader_in
 from ....client.offsets import EARLIEST, epoch_end_offsets, list_offsets
 from ....client.scan import ANSWERS_OF_A_GAP, GapLook, look_for_gap
@@ -28,14 +29,16 @@ from ...model.reports import Left, TaskReport
 from ...model.text import offsets
 from ...prepare.archive import archive_topics
 from ..session import Interval, TaskSession
+from ..throttle import Throttle
 from ..trouble import Trouble
-from .lanes import Lanes
 from .partition import ArchivedPartition
 from .spool import MOST_SPOOL_BYTES, open_spool
 
 __all__ = ["follow_documents"]
 
 _WAIT_S = 0.25
+
+_LEAST_BUFFER_BYTES = 1024 * 1024
 
 #: The time for which a task waits at its start for a store that does not answer.
 _STORE_PATIENCE_S = 120.0
@@ -57,9 +60,7 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
     """
     session = TaskSession(control, settings.timing)
     session.report()
-    destination = settings.destination
-    assert isinstance(destination, ArchiveConfig)
-    archive = patiently(destination.open_archive, patience_s=_STORE_PATIENCE_S, pause=control.wait)
+    archive = patiently(settings.destination.open_archive, patience_s=_STORE_PATIENCE_S, pause=control.wait)
     wakeup = Wakeup()
     control.on_document(wakeup.wake)
     try:
@@ -77,7 +78,7 @@ class _ArchiveTask:
         session: TaskSession,
         archive: Archive,
         source: Cluster,
-        spool: Iterator[Path],
+        spool: Callable[[], Path],
         wakeup: Wakeup,
     ) -> None:
         self._settings = settings
@@ -88,7 +89,10 @@ class _ArchiveTask:
         self._source = source
         self._spool = spool
         self._wakeup = wakeup
-        self._lanes = Lanes(source, settings, self._lease)
+        self._throttle = Throttle(self._lease)
+        self._fetchers = Fetchers(self._open)
+        #: The number of leaders that share the task's buffer.
+        self._shares = 1
         self._partitions: dict[TopicPartition, ArchivedPartition] = {}
         #: The creations of topics whose descriptions the archive has: name, id, number of partitions.
         self._described: set[tuple[str, uuid.UUID | None, int]] = set()
@@ -110,7 +114,7 @@ class _ArchiveTask:
                 self._report_now_and_then()
             self._leave(list(self._partitions.values()))
         finally:
-            self._lanes.close()
+            self._fetchers.close()
 
     def _follow(self) -> None:
         """Take the partitions that are new in the document, and leave those that it lacks."""
@@ -231,17 +235,43 @@ class _ArchiveTask:
                 each.forget()
             else:
                 by_leader[leader].append(each)
-        for leader in {*by_leader, *self._lanes.leaders}:
+        if self._bytes_over_the_bound() > 0:
+            by_leader.clear()
+        self._throttle.look()
+        self._shares = max(1, len(by_leader))
+        for leader in {*by_leader, *self._fetchers.leaders}:
             led = by_leader.get(leader, [])
             try:
-                self._lanes.ask(leader, led, len(by_leader))
+                self._ask(leader, [each for each in led if each.source.topic not in self._throttle.paused])
             except ShoalError as error:
                 for each in led:
                     self._lose(each, error)
-        if not self._lanes.is_waiting:
+        if not self._fetchers.is_waiting:
             self._control.wait(_WAIT_S)
-        for answer in self._lanes.receive(self._wakeup, _WAIT_S):
+        for answer in self._fetchers.receive(self._wakeup, _WAIT_S):
+            if not isinstance(answer.fetched, ShoalError):
+                self._throttle.spend(len(answer.fetched.record_set))
             self._take(answer)
+
+    def _ask(self, leader: int, partitions: Collection[ArchivedPartition]) -> None:
+        """Request whatever partitions of a leader need, if it has answered the request before."""
+        wanted = [
+            FetchFrom(each.source, each.fetch_offset, each.leader_epoch, topic_id=each.topic_id)
+            for each in partitions
+            if each.needs_data
+        ]
+        if self._fetchers.want(leader, wanted) and self._throttle.may_fetch():
+            self._fetchers.send(leader, self._throttle.fetch_bytes)
+
+    def _open(self, leader: int) -> Fetcher:
+        timing = self._settings.timing
+        return Fetcher(
+            self._source.connect(leader),
+            buffer_bytes=max(_LEAST_BUFFER_BYTES, self._settings.fetch_buffer_bytes // self._shares),
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            max_wait_ms=timing.fetch_max_wait_ms,
+            timing=timing,
+        )
 
     def _take(self, answer: Answer) -> None:
         asked, fetched = answer.asked, answer.fetched
@@ -265,7 +295,7 @@ class _ArchiveTask:
             if answer.has_next and fetched.preferred_read_replica < 0:
                 self._take_silence(each, fetched.end_offset(committed=True))
             else:
-                self._lanes.put_first(each.source)
+                self._fetchers.put_first(each.source)
 
     def _take_silence(self, each: ArchivedPartition, end: int) -> None:
         """React to an answer without a whole batch before the log's end: only a cleaner leaves a gap."""
@@ -301,12 +331,17 @@ class _ArchiveTask:
         for each in self._partitions.values():
             if each.is_full(settings.segment_bytes, settings.segment_s):
                 self._publish(each)
-        gathered = {each: each.segment.size for each in self._partitions.values() if each.segment is not None}
-        while gathered and sum(gathered.values()) > MOST_SPOOL_BYTES:
-            largest = max(gathered, key=gathered.__getitem__)
-            if largest.is_due:
-                self._publish(largest)
-            del gathered[largest]
+        over = self._bytes_over_the_bound()
+        for each in sorted(self._partitions.values(), key=lambda each: each.gathered_bytes, reverse=True):
+            if over <= 0:
+                break
+            over -= each.gathered_bytes
+            if each.is_due:
+                self._publish(each)
+
+    def _bytes_over_the_bound(self) -> int:
+        """Return how many bytes too much the local disk has; while it has any, nothing is fetched."""
+        return sum(each.gathered_bytes for each in self._partitions.values()) - MOST_SPOOL_BYTES
 
     def _publish(self, each: ArchivedPartition) -> None:
         self._try(each, lambda each: each.publish(self._lease))
