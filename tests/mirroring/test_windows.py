@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +11,7 @@ from shoal.records import Codec
 from tests.world import batches
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
-from tests.world.control import Killed, Mortal, Watched
+from tests.world.control import Watched
 from tests.world.history import ABORT, COMMIT, History
 from tests.world.task import TaskResult
 
@@ -62,27 +61,3 @@ def test_batch_that_ends_at_the_end_is_copied_as_it_is(brokers: TwoBrokers) -> N
     brokers.topic("topic")[0].plain(3, 4, 2)
     _, control = copy_up_to(brokers, 7)
     assert control.decisions == {"copied": 2}
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_range_ends_within_a_compressed_message_set_of_an_old_format(brokers: TwoBrokers, magic: int) -> None:
-    (history,) = brokers.topic("topic")
-    inner = [batches.message(magic, b"value at %d" % number, offset=number) for number in range(3)]
-    history.store(batches.wrapper(magic, Codec.GZIP, inner, offset=2), shown=True)
-    history.plain(1)
-    for end in range(1, 5):
-        copy_up_to(brokers, end)
-        assert [each.value for each in brokers.copied()] == [b"value at %d" % number for number in range(end)]
-
-
-def test_task_after_one_killed_at_any_step_ends_at_the_same_offset(brokers: TwoBrokers) -> None:
-    for at_check in range(20):
-        topic = f"topic-{at_check}"
-        history = brokers.topic(topic)[0].plain(*itertools.repeat(3, 10))
-        part = [each._replace(end_offset=20) for each in brokers.ranges(topic)]
-        try:
-            brokers.run(part, Mortal(at_check))
-        except Killed:
-            brokers.run(part)
-        assert brokers.copied(topic) == history.committed[:20]
-        assert brokers.position(topic).source_offset == 20

@@ -6,24 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.client.multi_batch import marked
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task import progress
 from shoal.protocol.apis import ApiKey
 from shoal.records import split
 from shoal.topic_partition import TopicPartition
-from shoal_broker import Broker
 from tests.sent_requests import SentRequests
 from tests.world import batches
-from tests.world.clusters import TwoBrokers, die_after
+from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 from tests.world.control import Watched
-from tests.world.faults import before_each_request, before_request, let_pass
-from tests.world.history import NOW_MS, History
-from tests.world.late_requests import arrive
-
-DAY_MS = 86_400_000
+from tests.world.faults import before_request, let_pass
+from tests.world.history import History
 
 #: Probes before the first request with several batches; a request with one batch or more precedes it too.
 QUESTIONS = 2
@@ -119,23 +114,6 @@ def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
 # Refusals
 
 
-def test_refused_batch_is_found_among_the_others_of_its_request(
-    brokers: TwoBrokers, history: History, sent: Sent
-) -> None:
-    history.plain(*[1] * 7)
-    history.base_timestamp = NOW_MS + 30 * DAY_MS
-    history.plain(2)
-    history.base_timestamp = NOW_MS
-    history.plain(*[1] * 4)
-    result = brokers.run()
-    (stopped,) = result.stopped
-    assert stopped.offset == 7
-    assert "INVALID_TIMESTAMP" in stopped.reason
-    assert "(2 records" in stopped.reason
-    assert brokers.copied() == history.committed[:7]
-    assert sent.counts()[0] == 12
-
-
 def test_broker_that_no_longer_accepts_several_batches_receives_one_at_a_time(
     brokers: TwoBrokers, history: History, sent: Sent
 ) -> None:
@@ -167,47 +145,3 @@ def test_batches_that_are_together_larger_than_a_segment_go_by_halves(
     assert max(sent.counts()[1:]) <= 20
     assert len(sent.counts()) <= 4
     brokers.assert_exact(history)
-
-
-# Exactly once
-
-
-@pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
-@pytest.mark.parametrize("at_check", [0, 1, 2, 5, None])
-@pytest.mark.parametrize("together", [None, 2_000, 1], ids=["cut alike", "cut smaller", "one by one"])
-def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
-    brokers: TwoBrokers,
-    history: History,
-    sent: Sent,
-    monkeypatch: pytest.MonkeyPatch,
-    forgets: bool,
-    at_check: int | None,
-    together: int | None,
-) -> None:
-    """A stock broker would double these records if it forgot its producers at the worst moments."""
-    history.base_timestamp = NOW_MS - 30 * DAY_MS
-    history.plain(*[2] * 50)
-    die_after(brokers, QUESTIONS, times=None)
-    left_behind = bytes(sent.bytes[0][TopicPartition("topic", 0)])
-    if together is not None:
-        monkeypatch.setattr(progress, "TOGETHER_BYTES", together)
-    if forgets:
-        _forget_before_each_request(brokers.destination)
-    arrived = []
-
-    def late() -> None:
-        arrived.append(arrive(brokers.destination, left_behind, client_id=marked("shoal")))
-
-    control = Watched() if at_check is None else Watched(at_check, late)
-    assert brokers.start(control=control).result().complete
-    if not arrived:
-        late()
-    brokers.assert_exact(history)
-    history.plain(1, 1)
-    assert brokers.run().complete
-    brokers.assert_exact(history)
-
-
-def _forget_before_each_request(broker: Broker) -> None:
-    log = broker.log("topic")
-    before_each_request(broker, ApiKey.PRODUCE, lambda request: log.forget_expired_producers(NOW_MS, DAY_MS))

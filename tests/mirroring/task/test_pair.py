@@ -6,113 +6,26 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task.refusals import Reaction, reaction_to
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
-from shoal.records import BatchHeader, Codec, read_header, split
+from shoal.records import Codec, split
 from shoal_broker import Broker
 from shoal_broker.apis import APIS
-from tests.native_path import SENDERS, send_by
-from tests.sent_requests import SentRequests
 from tests.world.clusters import TwoBrokers, die_after
 from tests.world.control import Watched, partitions_of
 from tests.world.faults import answers, leads_elsewhere, let_pass
-from tests.world.history import ABORT, COMMIT, NOW_MS, History
+from tests.world.history import History
 from tests.world.waiting import wait_until
 
 #: So small that a response has few batches, and one topic takes several.
 SMALL_BUFFER = 65_536 + 400
-
-
-def fill(histories: list[History], base_timestamp: int = NOW_MS) -> None:
-    """Add batches of each kind to each partition: six of them are to be copied."""
-    for history in histories:
-        history.base_timestamp = base_timestamp
-        history.plain(1, 2).transaction(2, ends=ABORT).plain(3).transaction(1, ends=COMMIT)
-        history.gap(3).empty().plain(1, 1).transaction(1, ends=ABORT)
-
-
-@pytest.fixture(params=SENDERS)
-def each_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send in each way."""
-    send_by(request.param, monkeypatch)
-
-
-OTHER_FAILURES: list[dict[str, Any]] = [
-    # A code that time can heal is tried here by its reaction.
-    *(
-        {"error": code}
-        for code in ErrorCode
-        if reaction_to(code, can_be_less=False, is_suspect=False, skips=False)
-        in (Reaction.ALIGN, Reaction.TRY_AGAIN)
-    ),
-    *(
-        {"error": code, "effect": "after"}
-        for code in (
-            ErrorCode.REQUEST_TIMED_OUT,
-            ErrorCode.NETWORK_EXCEPTION,
-            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-        )
-    ),
-]
-
-
-def named(fault: dict[str, Any]) -> str:
-    return "-".join(getattr(value, "name", value) for value in fault.values())
-
-
-@pytest.mark.usefixtures("each_sender")
-@pytest.mark.parametrize("fault", OTHER_FAILURES, ids=named)
-def test_task_after_a_single_other_error_of_produce_continues(
-    brokers: TwoBrokers, history: History, fault: dict[str, Any]
-) -> None:
-    fill([history])
-    let_pass(brokers.destination, ApiKey.PRODUCE, 2)
-    failure = brokers.destination.faults.add(ApiKey.PRODUCE, **fault)
-    assert brokers.run().complete
-    assert failure.hits == 1
-    brokers.assert_exact(history)
-
-
-# The conditions for a request in flight (docs/architecture.md, "A sequence is an offset")
-
-
-class Sent(NamedTuple):
-    """A batch in a request, with the batches of its partition and the requests that were in flight then."""
-
-    request: int
-    partition: int
-    header: BatchHeader
-    before_it: tuple[BatchHeader, ...]
-    requests_before_it: int
-
-
-class Sendings:
-    """The batches that tasks sent."""
-
-    def __init__(self, recorded: SentRequests) -> None:
-        self._recorded = recorded
-
-    def __iter__(self) -> Iterator[Sent]:
-        for number, request in enumerate(self._recorded.requests):
-            for partition, views in request.batches.items():
-                before = [view for each in request.before for view in each.get(partition, ())]
-                for view in views:
-                    flying = tuple(map(read_header, before))
-                    yield Sent(number, partition.partition, read_header(view), flying, len(request.before))
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Sendings:
-    return Sendings(SentRequests(monkeypatch))
 
 
 # Delays of one partition that must not delay others
@@ -139,26 +52,11 @@ def test_unreachable_leader_delays_only_its_own_partitions(brokers: TwoBrokers, 
 # Leaders that disappear
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_empty_answer_under_a_quota_is_no_gap(brokers: TwoBrokers, history: History, times: int) -> None:
-    history.plain(3, 2)
-    answers(brokers.source, ApiKey.FETCH, lambda _: FetchResponse(1, ErrorCode.NONE, 0, ()), times)
-    assert brokers.run().complete
-    brokers.assert_exact(history)
-
-
 def without_records(response: FetchResponse, **changes: Any) -> FetchResponse:
     return replace(
         response,
         partitions=[replace(each, record_set=memoryview(b""), **changes) for each in response.partitions],
     )
-
-
-def test_referral_to_another_replica_is_no_gap(brokers: TwoBrokers, history: History) -> None:
-    history.plain(3, 2)
-    answers(brokers.source, ApiKey.FETCH, lambda each: without_records(each, preferred_read_replica=2))
-    assert brokers.run().complete
-    brokers.assert_exact(history)
 
 
 def local_log_begins_at(broker: Broker, offset: int) -> None:
@@ -347,21 +245,6 @@ def test_batch_refused_by_the_destination_stops_only_its_partition(
     brokers.destination.faults.clear()
     assert brokers.run().complete
     brokers.assert_exact(refused)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED],
-)
-def test_source_that_refuses_a_fetch_stops_only_that_partition(brokers: TwoBrokers, code: ErrorCode) -> None:
-    refused, other = brokers.topic("topic", 2)
-    refused.plain(1, 2)
-    other.plain(1, 2)
-    brokers.source.faults.add(ApiKey.FETCH, error=code, times=None, partition=0)
-    (stopped,) = brokers.start().result().stopped
-    assert (stopped.partition, stopped.offset) == (0, 0)
-    assert brokers.source.bootstrap in stopped.reason
-    brokers.assert_exact(other, partition=1)
 
 
 # Errors without an explanation

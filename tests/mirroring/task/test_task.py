@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 
 import pytest
 
@@ -12,7 +11,7 @@ from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
-from tests.world.clusters import TwoBrokers, die_after
+from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 from tests.world.control import Watched
 from tests.world.faults import let_pass
@@ -55,23 +54,6 @@ def test_commit_metadata_too_large_stops_the_partition_before_the_first_record(
     assert brokers.copied() == []
 
 
-def test_commit_no_longer_authorized_stops_only_its_partition(brokers: TwoBrokers) -> None:
-    histories = brokers.topic("topic", 2)
-    for history in histories:
-        history.plain(1, 2)
-    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 2)  # the first position, and the first plan
-    brokers.source.faults.add(
-        ApiKey.OFFSET_COMMIT, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=0, times=None
-    )
-    (stopped,) = brokers.run().stopped
-    assert (stopped.partition, stopped.offset) == (0, 3)
-    assert re.search(r"topic-0.*'mirror'", stopped.reason)
-    assert brokers.position("topic", 1).source_offset == 3
-    brokers.source.faults.clear()
-    assert brokers.run().complete
-    assert [brokers.copied("topic", number) for number in (0, 1)] == [each.committed for each in histories]
-
-
 def test_failing_last_commit_is_retried_with_pauses(brokers: TwoBrokers, history: History) -> None:
     brokers = brokers.with_timing(last_commit_patience_s=2.0)
     history.plain(1, 2)
@@ -108,18 +90,6 @@ def with_gaps(history: History, count: int) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_full_plan_is_continued_that_was_committed_before_anything_was_sent(
-    brokers: TwoBrokers, history: History
-) -> None:
-    with_gaps(history, GAPS)
-    die_after(brokers, 0)
-    assert len(brokers.position().plan) > 100
-    assert brokers.copied() == []
-    assert brokers.run().complete
-    brokers.assert_exact(history)
-
-
-@pytest.mark.timeout(60)
 def test_plan_is_shorter_than_the_longest_metadata_of_the_coordinator(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -129,7 +99,7 @@ def test_plan_is_shorter_than_the_longest_metadata_of_the_coordinator(
     brokers.assert_exact(history)
 
 
-# Metadata
+# Memory
 
 
 def test_ended_task_leaves_no_fetch_buffer_to_the_process(brokers: TwoBrokers, history: History) -> None:

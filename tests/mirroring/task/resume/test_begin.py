@@ -11,21 +11,15 @@ from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, committed_by_groups
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.world.clusters import TwoBrokers, recreate
-from tests.world.control import Watched, incidents_of
+from tests.world.clusters import TwoBrokers
 from tests.world.faults import answers
 from tests.world.history import History
 
 PARTITION = TopicPartition("topic", 0)
 GOES_ON = frozenset({IncidentKind.SOURCE_RESET})
-
-
-def create_source_again(brokers: TwoBrokers) -> History:
-    """Delete the source topic and create it again, empty; Kafka deletes its positions with it."""
-    return recreate(brokers.source, with_offsets=True)
 
 
 @pytest.mark.parametrize("policy", [frozenset(), GOES_ON])
@@ -44,41 +38,6 @@ def test_copy_whose_position_was_deleted_stops_and_names_adopt(
     assert not stopped.can_heal
     assert brokers.copied() == history.committed[:5]
     assert brokers.with_settings(adopt=True).run().complete
-    brokers.assert_exact(history)
-
-
-def test_copy_without_a_position_that_others_write_to_begins_behind_their_records(
-    brokers: TwoBrokers, history: History
-) -> None:
-    others = History(brokers.destination.log("topic")).plain(2)
-    history.plain(1, 2)
-    assert brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE).run().complete
-    assert brokers.copied() == [*others.committed, *history.committed]
-
-
-def test_source_that_was_never_so_long_as_the_copy_is_another_topic(
-    brokers: TwoBrokers, history: History
-) -> None:
-    brokers = brokers.with_settings(continue_after=GOES_ON)
-    history.plain(5, 5)
-    assert brokers.run().complete
-    new = create_source_again(brokers).plain(2, 3)
-    latest = brokers.ranges()[0]._replace(start_offset=new.next_offset)
-    control = Watched()
-
-    assert brokers.run([latest], control).complete  # all of it, also with --start latest
-
-    assert brokers.copied() == [*history.committed, *new.committed]
-    (kind, reason, lost, has_continued), *_ = incidents_of(control)
-    assert (kind, lost, has_continued) == ("source-reset", None, True)
-    assert "created again" in reason
-
-
-def test_copy_of_another_group_stops(brokers: TwoBrokers, history: History) -> None:
-    history.plain(1, 2)
-    brokers.run()
-    (stopped,) = brokers.with_settings(group="another").run().stopped
-    assert "--adopt" in stopped.reason
     brokers.assert_exact(history)
 
 

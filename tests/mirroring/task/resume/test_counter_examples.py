@@ -19,11 +19,9 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.native_path import SENDERS, send_by
-from tests.world import batches
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
-from tests.world.control import Killed, Mortal
 from tests.world.faults import answers, before_each_request, let_pass
 from tests.world.history import NOW_MS, History
 from tests.world.late_requests import Requests, arrive
@@ -112,31 +110,6 @@ def test_lease_is_checked_at_each_moment_of_a_late_request(
     assert run_and_let_arrive(brokers, requests, crash(brokers, requests), at_check=5)
 
 
-@ages
-@pytest.mark.parametrize("at_check", range(6))
-def test_late_request_of_a_dead_task_with_other_batches_doubles_nothing(
-    brokers: TwoBrokers, history: History, requests: Requests, timestamp: int, at_check: int
-) -> None:
-    """The task before decoded the records, and made batches of another size of them."""
-    history.base_timestamp = timestamp
-    history.plain(1, 1, 1, 1)
-    crash(brokers, requests)
-    identity = brokers.position().identity
-    both = [batches.Record(b"value at %d" % number, b"key 0", offset_delta=number) for number in range(2)]
-    together = batches.raw_batch(
-        batches.payload(both),
-        last_offset_delta=1,
-        records_count=2,
-        base_timestamp=timestamp,
-        max_timestamp=timestamp,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        base_sequence=0,
-    )
-    run_and_let_arrive(brokers, requests, [bytes(together)], at_check)
-    brokers.assert_exact(history)
-
-
 # remembers, the first not alone
 
 
@@ -189,34 +162,6 @@ def test_task_is_not_done_at_a_log_end_that_an_election_takes_back(
 # forgets: two in flight, sent again
 
 
-@pytest.mark.parametrize("request_number", [0, 1, 4, 5])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        {"drop": "before"},
-        {"drop": "after"},
-        {"error": ErrorCode.NOT_LEADER_OR_FOLLOWER},
-        {"error": ErrorCode.REQUEST_TIMED_OUT, "effect": "after"},
-        {"error": ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER},
-    ],
-    ids=lambda fault: "-".join(map(str, fault.values())),
-)
-@pytest.mark.parametrize("dies", [False, True], ids=["survives", "dies"])
-def test_broker_that_forgets_producers_and_fails_once_gets_each_record_once(
-    brokers: TwoBrokers, history: History, request_number: int, fault: dict[str, Any], dies: bool
-) -> None:
-    history.base_timestamp = OLD_MS
-    history.plain(1, 2, 1, 1, 3)
-    forget_before_each_request(brokers.destination)
-    let_pass(brokers.destination, ApiKey.PRODUCE, request_number)
-    brokers.destination.faults.add(ApiKey.PRODUCE, **fault)
-    if dies and request_number < 5:
-        with pytest.raises(Killed):
-            brokers.run(control=Mortal())
-    assert brokers.run().complete
-    brokers.assert_exact(history)
-
-
 def test_request_is_in_flight_alone_if_the_broker_may_forget_its_producer(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -261,72 +206,3 @@ def test_request_of_a_forgotten_producer_shows_as_a_foreign_record(
     (stopped,) = brokers.start().result().stopped
     assert stopped.cause is IncidentKind.FOREIGN_RECORDS
     assert brokers.copied() == doubled(history, 0, 0, 1)
-
-
-def test_request_of_a_forgotten_producer_and_a_dead_task_is_found_by_the_next_task(
-    brokers: TwoBrokers, history: History, requests: Requests
-) -> None:
-    history.base_timestamp = OLD_MS
-    history.plain(1, 1, 1)
-    left_behind, *_ = crash(brokers, requests)
-    crash(brokers, requests, after=1)
-    zombie_after(brokers, left_behind)()
-    forget_before_each_request(brokers.destination)
-    (stopped,) = brokers.start().result().stopped
-    assert stopped.cause is IncidentKind.FOREIGN_RECORDS
-    assert brokers.copied() == doubled(history, 0, 0)
-
-
-def test_request_that_arrives_after_the_end_is_found_by_the_next_task(
-    brokers: TwoBrokers, history: History, requests: Requests
-) -> None:
-    history.base_timestamp = OLD_MS
-    history.plain(1, 1)
-    left_behind, *_ = crash(brokers, requests)
-    assert brokers.run().complete
-    zombie_after(brokers, left_behind)()
-    history.plain(1)
-    (stopped,) = brokers.start().result().stopped
-    assert stopped.cause is IncidentKind.FOREIGN_RECORDS
-    assert brokers.copied() == doubled(history, 0, 1, 0)
-
-
-# Behind another program's records
-
-
-@ages
-@pytest.mark.parametrize("acknowledged", [0, 1])
-@pytest.mark.parametrize("at_check", [0, 2, 3, 5])
-def test_task_behind_foreign_records_recognizes_its_own_requests(
-    brokers: TwoBrokers,
-    history: History,
-    requests: Requests,
-    timestamp: int,
-    acknowledged: int,
-    at_check: int,
-) -> None:
-    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
-    history.base_timestamp = timestamp
-    history.plain(1, 2, 1)
-    left_behind = crash(brokers, requests, acknowledged)
-    log = brokers.destination.log("topic")
-    log.store(memoryview(batches.batch([b"foreign"], base_offset=log.log_end_offset)))
-    run_and_let_arrive(brokers, requests, left_behind, at_check)
-    ours = [each for each in brokers.copied() if each.value != b"foreign"]
-    assert ours == history.committed
-    # Through control of the identity: still the one of the dead task.
-    assert len({each.header.producer_id for each in batches_of(log)} - {-1}) == 1
-    assert {each.header.producer_epoch for each in batches_of(log)} <= {-1, 0}
-
-
-@pytest.mark.parametrize("at_check", range(3))
-def test_foreign_records_before_a_late_request_stop_the_partition(
-    brokers: TwoBrokers, history: History, requests: Requests, at_check: int
-) -> None:
-    history.plain(1, 1)
-    left_behind = crash(brokers, requests)
-    log = brokers.destination.log("topic")
-    log.store(memoryview(batches.batch([b"foreign"], base_offset=0)))
-    control = requests.acting(at_check, lambda: arrive(brokers.destination, *left_behind))
-    (stopped,) = brokers.start(control=control).result().stopped
-    assert stopped.cause is IncidentKind.FOREIGN_RECORDS

@@ -13,7 +13,6 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -22,8 +21,7 @@ from tests.world.contents import batches_of, compacted
 from tests.world.control import Watched
 from tests.world.faults import answers, refuses_offsets
 from tests.world.history import NOW_MS, History
-from tests.world.logs import lagging, lose_tail, may_compact
-from tests.world.waiting import wait_until
+from tests.world.logs import lose_tail, may_compact
 
 
 def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
@@ -33,9 +31,6 @@ def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
     for sentence in sentences:
         assert sentence in stopped.reason
     assert brokers.destination.log("topic").log_end_offset == end
-
-
-# ProducerIdentity and sequence
 
 
 def test_nothing_is_produced_if_the_first_position_cannot_be_committed(
@@ -48,9 +43,6 @@ def test_nothing_is_produced_if_the_first_position_cannot_be_committed(
     assert brokers.copied() == []
 
 
-# With a position
-
-
 def test_lost_tail_of_batches_without_epochs_is_found_though_the_log_has_grown(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -60,36 +52,6 @@ def test_lost_tail_of_batches_without_epochs_is_found_though_the_log_has_grown(
     (stopped,) = brokers.run().stopped
     assert stopped.cause is IncidentKind.SOURCE_RESET
     assert stopped.unmirrored_from == 1
-
-
-def test_destination_that_deleted_and_forgot_the_records_of_a_dead_task_stops_the_partition(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1, 1, 1, 1, 1)
-    die_after(brokers, 2)
-    log = brokers.destination.log("topic")
-    log.delete_records(2)
-    log.forget_expired_producers(NOW_MS + 86_400_000, 1)
-    stopped_with(brokers, "has lost records from offset 0 on", "retention", "nothing shows which program")
-
-
-def test_task_waits_until_the_high_watermark_reaches_the_log_end(
-    brokers: TwoBrokers, history: History
-) -> None:
-    history.plain(1, 2, 3)
-    die_after(brokers, 2)
-    log = lagging(brokers.destination, "topic", high_watermark=1)
-    control = Watched()
-    running = brokers.start(control=control)
-    wait_until(lambda: len(control.waits) > 3)
-    assert running.is_running
-    assert log.log_end_offset == 3
-    log.lag_ends()
-    assert running.result().complete
-    brokers.assert_exact(history)
-
-
-# An answer without what was asked for
 
 
 def test_offsets_committed_by_another_program_are_reported_and_not_used(
@@ -126,9 +88,6 @@ def test_log_end_inside_a_batch_is_requested_again(brokers: TwoBrokers, history:
     brokers.assert_exact(history)
 
 
-# A destination that compacts
-
-
 def compact(brokers: TwoBrokers, keep: Callable[[int], bool] | None, last: int = 1) -> None:
     """
     Let the destination's cleaner go over its last batches.
@@ -152,31 +111,6 @@ def compact(brokers: TwoBrokers, keep: Callable[[int], bool] | None, last: int =
         after.forget_expired_producers(NOW_MS + 86_400_000, 1)
 
 
-LEFT: dict[str, Callable[[int], bool] | None] = {
-    "holed": lambda offset: offset % 2 == 0,
-    "emptied": lambda offset: False,
-    "gone": None,
-}
-
-
-@pytest.mark.parametrize("keep", LEFT.values(), ids=LEFT)
-@pytest.mark.parametrize("last", [1, 2])
-def test_destination_that_compacted_records_of_a_dead_task_continues(
-    brokers: TwoBrokers, history: History, keep: Callable[[int], bool] | None, last: int
-) -> None:
-    brokers = brokers.impatient()
-    history.plain(1, 2, 3, 2)
-    die_after(brokers, 3)
-    compact(brokers, keep, last)
-    if keep is None:  # the broker has forgotten the writer, too
-        stopped_with(brokers, "has lost records from offset 0 on", "which program")
-        return
-    result = brokers.start().result()
-    assert (result.complete, result.stopped) == (True, ())
-    assert brokers.destination.log("topic").log_end_offset == 8
-    assert batches_of(brokers.destination.log("topic"))[-1].header.base_offset == 6
-
-
 def test_destination_that_compacted_all_records_of_a_dead_task_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -187,25 +121,6 @@ def test_destination_that_compacted_all_records_of_a_dead_task_stops_the_partiti
     die_after(brokers, 1)
     compact(brokers, None)
     stopped_with(brokers, "has lost records from offset", "which program wrote them")
-
-
-def test_gap_behind_an_election_is_not_taken_for_a_lost_tail(brokers: TwoBrokers, history: History) -> None:
-    brokers = brokers.impatient()
-    may_compact(brokers.source)
-    history.plain(3, 3)
-    history.log.begin_leader_epoch(1)
-    # Compaction took the first batch of the new epoch; the next one is not visible yet.
-    history.gap(1).plain(2, leader_epoch=1)
-    log = lagging(brokers.source, "topic", 7)
-    log.begin_leader_epoch(1)
-    log.epochs.starts = list(history.log.epochs.starts)
-    up_to_the_gap = CopyRange("topic", 0, "topic", 0, 7)
-    assert brokers.run([up_to_the_gap]).complete
-    assert brokers.position().source_offset == 7
-    log.lag_ends()
-    result = brokers.run()
-    assert (result.complete, result.stopped) == (True, ())
-    brokers.assert_exact(history)
 
 
 def test_copy_whose_leader_refuses_offsets_of_its_own_log_stops(

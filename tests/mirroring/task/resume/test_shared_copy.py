@@ -1,0 +1,49 @@
+"""A copy that lost its tail, and has other writers, is copied again."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched, incidents_of
+from tests.world.history import ABORT, COMMIT, History
+from tests.world.logs import lose_tail
+
+
+@pytest.fixture
+def brokers(brokers: TwoBrokers) -> TwoBrokers:
+    return brokers.with_settings(continue_after=frozenset(IncidentKind))
+
+
+def run(brokers: TwoBrokers) -> None:
+    result = brokers.start().result()
+    assert (result.complete, result.stopped) == (True, ())
+
+
+def with_transactions(brokers: TwoBrokers, history: History) -> None:
+    """Mirror records and transactions: offsets 0 to 14 of the source, 0 to 10 of the destination."""
+    history.plain(3)
+    run(brokers)
+    history.transaction(2, ends=COMMIT).transaction(2, ends=ABORT)
+    run(brokers)
+    history.plain(6)
+    run(brokers)
+
+
+@pytest.mark.parametrize(("lost_from", "again_from"), [(8, 9), (4, 3), (0, 0)])
+def test_lost_tail_with_other_writers_is_copied_again(
+    brokers: TwoBrokers, history: History, lost_from: int, again_from: int
+) -> None:
+    brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
+    with_transactions(brokers, history)
+    copied = brokers.copied()
+    lose_tail(brokers.destination, "topic", lost_from)
+    stopped = brokers.with_settings(continue_after=frozenset()).start().result().stopped
+    assert [each.cause for each in stopped] == [IncidentKind.DESTINATION_LOSS]
+    control = Watched()
+    assert brokers.start(control=control).result().complete
+    reasons = [reason for _, reason, *_ in incidents_of(control)]
+    assert [f" {again_from} to 14 " in each for each in reasons] == [True]
+    assert brokers.destination.log("topic").log_end_offset == 11
+    assert brokers.copied() == copied
