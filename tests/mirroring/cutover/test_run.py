@@ -13,7 +13,7 @@ from shoal.client.groups import GroupType
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected, ShoalError
 from shoal.mirroring.cutover.certificate import CutCluster, CutLog
-from shoal.mirroring.cutover.gates import GATES, Gate
+from shoal.mirroring.cutover.gates import Gate
 from shoal.mirroring.cutover.observing import Observer
 from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.cutover.outcome import CutoverReport, GateEvent
@@ -30,7 +30,6 @@ from shoal.topic_partition import TopicPartition
 from shoal.verify import (
     Aligned,
     Alignment,
-    OffsetRange,
     PartitionReport,
     VerifyProgress,
     VerifyReport,
@@ -176,36 +175,8 @@ def write(clusters: Clusters, end: int, copied: int | None = None) -> None:
     clusters.end, clusters.position = end, end if copied is None else copied
 
 
-def lag(clusters: Clusters) -> None:
-    clusters.problems = {1.0: lambda: write(clusters, 100, copied=90)}
-
-
 def produce_on(clusters: Clusters) -> None:
     clusters.problems = {float(at): lambda: write(clusters, clusters.end + 1) for at in range(1, 200)}
-
-
-@pytest.mark.parametrize(
-    ("happens", "gate", "parameters"),
-    [
-        (produce_on, Gate.QUIET, ("source", "0 of 5 s")),
-        (lag, Gate.COMPLETE, ("orders-0", "90 of 100")),
-    ],
-)
-def test_gate_that_times_out_leaves_everything_as_it_was(
-    clusters: Clusters,
-    tmp_path: Path,
-    happens: Callable[[Clusters], object],
-    gate: Gate,
-    parameters: Sequence[str],
-) -> None:
-    happens(clusters)
-    report = cut(clusters, tmp_path)
-    assert report.closed is not None
-    assert (report.closed.gate, report.closed.is_timed_out, report.exit_code) == (gate, True, 1)
-    (reason,) = report.closed.reasons
-    assert all(each in reason for each in parameters)
-    assert all(each in report.sentence for each in (f"{gate.value!r}", "150 s", reason, GATES[gate].remedy))
-    assert (clusters.commits, list(tmp_path.iterdir())) == (0, [])
 
 
 def test_quiet_counts_from_the_last_write_to_a_leader(clusters: Clusters, tmp_path: Path) -> None:
@@ -258,16 +229,6 @@ def test_interruption_of_the_commits_names_the_offsets_that_may_be_there(
     assert list(report.closed.reasons) == ["interrupted"]
     assert [(each.group, each.translated) for each in report.unconfirmed] == [("app", 7)]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_certificate_has_the_end_of_the_copy_if_producers_of_the_destination_have_begun(
-    clusters: Clusters, tmp_path: Path
-) -> None:
-    """The way back begins there: their records lie behind the cut."""
-    clusters.copy_end, clusters.shown_there = 90, 95
-    report = cut(clusters, tmp_path)
-    assert report.certificate is not None
-    assert report.certificate.partitions[0].destination.end == 90
 
 
 def test_certificate_waits_until_consumers_see_the_whole_copy(clusters: Clusters, tmp_path: Path) -> None:
@@ -344,22 +305,6 @@ def test_error_after_a_long_verification_times_out_only_if_it_lasts(
     if report.closed is not None:
         assert (report.closed.gate, report.closed.is_timed_out) == (Gate.IN_STEP, True)
         assert 3 * TIMEOUT_S <= clusters.now < 4 * TIMEOUT_S
-
-
-def test_records_that_the_destination_lacks_after_the_cut_fail_the_gate(
-    clusters: Clusters, tmp_path: Path
-) -> None:
-    def verify(earlier: VerifyReport | None, on_progress: object) -> VerifyReport:
-        behind = OffsetRange(88, 90) if earlier else None
-        partition = PartitionReport(ORDERS, ORDERS, not_mirrored=behind)
-        return VerifyReport("g", (partition,), (), 0.0)
-
-    clusters.verify = verify  # type: ignore[method-assign]
-    report = cut(clusters, tmp_path)
-    assert report.closed is not None
-    assert (report.closed.gate, report.closed.is_timed_out) == (Gate.COMPLETE, False)
-    assert all(each in report.closed.reasons[0] for each in ("orders-0", "88"))
-    assert report.closed.remedy not in ("", GATES[Gate.COMPLETE].remedy)
 
 
 def test_offset_that_changes_during_the_commits_is_committed_again(

@@ -11,9 +11,8 @@ from shoal.errors import ConfigError
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
 from tests.world.clusters import TwoBrokers
-from tests.world.contents import content_of
 from tests.world.history import History
-from tests.world.logs import lagging, lose_tail
+from tests.world.logs import lagging
 from tests.world.way_back import WayBack, started_way_back
 
 TOPIC = TopicPartition("topic", 0)
@@ -37,22 +36,6 @@ def test_go_back_sees_writes_to_the_old_source_that_its_followers_lack(way_back:
     History(lagging(way_back.two.destination, "topic", end)).plain(1)
     with pytest.raises(ConfigError, match="written"):
         way_back.begin()
-
-
-def test_go_back_begins_under_a_new_leader_that_has_all_records(way_back: WayBack) -> None:
-    for broker in (way_back.two.source, way_back.two.destination):
-        broker.log("topic").begin_leader_epoch(3)
-    History(way_back.two.source.log("topic")).plain(4)
-    assert way_back.begin() == [0]
-
-
-def test_failback_notices_a_lost_tail_before_its_first_record(back: TwoBrokers) -> None:
-    torn = lose_tail(back.source, "topic", back.source.log("topic").log_end_offset - 1)
-    History(torn).plain(9)
-    before = content_of(back.destination.log("topic"))
-    (stopped,) = back.run().stopped
-    assert (stopped.offset, "source cluster" in stopped.reason) == (8, True)
-    assert content_of(back.destination.log("topic")) == before
 
 
 def test_go_back_is_refused_while_the_mirror_of_the_cutover_runs(way_back: WayBack) -> None:

@@ -15,7 +15,6 @@ from shoal.client.groups import GroupListing, GroupType, ListedGroup, list_group
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model import offset_map
-from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.decide import Seen, decide
@@ -122,45 +121,6 @@ def test_round_among_transactions_reads_all_partitions_together(
     assert all(each.proof and each.proof.is_same for group in report.groups for each in group.offsets)
 
 
-@pytest.mark.parametrize("is_committed", [True, False])
-def test_round_counts_records_as_the_mirror_copied_them(
-    groups: Groups, monkeypatch: pytest.MonkeyPatch, is_committed: bool
-) -> None:
-    """The isolation level is the mirror's, whatever that of the program is that translates."""
-    monkeypatch.setattr(offset_map, "MOST_EDGES", 0)
-    (history,) = groups.two.topic()
-    for _ in range(6):
-        history.plain(2).transaction(3, ends=ABORT).transaction(1, ends=COMMIT)
-    two = groups.two if is_committed else groups.two.read_uncommitted()
-    two.with_settings(rules=copy_rules(two.settings.source, COPY_DEFAULTS)).run(two.ranges())
-    other = groups.two.read_uncommitted() if is_committed else groups.two
-    groups.two = other.with_settings(rules=copy_rules(other.settings.source, COPY_DEFAULTS))
-    shown = history.committed if is_committed else history.uncommitted
-    places = [int((each.value or b"").split()[-1]) for each in shown]
-    for offset in range(history.next_offset):
-        groups.commit("source", f"at {offset}", offset)
-    report = groups.round()
-    for offset in range(history.next_offset):
-        row = row_of(report, f"at {offset}")
-        before = sum(place < offset for place in places)
-        assert (row.translated, row.exactness) == (before, Exactness.EXACT), offset
-
-
-def test_round_ahead_of_the_mirror_is_exact_in_the_next_one(groups: Groups) -> None:
-    mixed(groups)
-    end = groups.two.source.log("topic").log_end_offset
-    groups.commit("source", "g", end + 2)
-    sync = groups.sync()
-    assert row_of(sync.round(groups.topics, apply=True)).exactness is Exactness.AHEAD
-    log = groups.two.source.log("topic")
-    history = groups.two.topic("other")[0]
-    history.log, history.next_offset = log, end
-    history.plain(5)
-    groups.two.run(groups.two.ranges("topic"))
-    row = row_of(sync.round(groups.topics, apply=True))
-    assert (row.exactness, row.action) == (Exactness.EXACT, Action.WRITTEN)
-
-
 def test_round_of_a_topic_that_is_not_mirrored_names_it(groups: Groups) -> None:
     mixed(groups)
     groups.two.topic("private")
@@ -212,15 +172,6 @@ def test_reverse_brings_groups_back_and_sends_none_back_twice(groups: Groups) ->
     assert row_of(groups.round(), "worked there").action is Action.RETURNED
 
 
-def test_round_selects_groups_and_never_the_mirrors_own(groups: Groups) -> None:
-    mixed(groups)
-    for name in ("orders-app", "orders-test", "billing"):
-        groups.commit("source", name, 4)
-    assert [each.name for each in groups.round().groups] == ["billing", "orders-app", "orders-test"]
-    selected = groups.round(groups="orders-(?!test).*")
-    assert [each.name for each in selected.groups] == ["orders-app"]
-
-
 def test_round_leaves_the_group_of_another_mirror_out(groups: Groups) -> None:
     mixed(groups)
     committed = groups.committed("source", "mirror")
@@ -258,17 +209,6 @@ def test_round_leaves_a_share_group_out(groups: Groups, monkeypatch: pytest.Monk
     (left_out,) = report.left_out
     assert (left_out.name, "share.auto.offset.reset" in left_out.problem) == ("shared", True)
     assert report.untranslated == []
-
-
-@pytest.mark.parametrize("side", ["source", "destination"])
-def test_round_with_a_group_that_cannot_be_read_goes_on_with_the_others(groups: Groups, side: str) -> None:
-    mixed(groups)
-    for name in ("g", "h"):
-        groups.commit("source", name, 4)
-    groups.round()
-    getattr(groups.two, side).faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    problems = [each.problem for each in groups.round().groups]
-    assert any("GROUP_AUTHORIZATION_FAILED" in each for each in problems)
 
 
 def test_round_without_the_mirrors_positions_raises(groups: Groups) -> None:
@@ -323,31 +263,6 @@ def test_round_again_with_metadata_that_the_broker_refuses_changes_nothing(
     committed = groups.committed("destination", "g")
     assert committed is not None
     assert committed.metadata.endswith(" exact short")
-
-
-@pytest.mark.parametrize("direction", Direction)
-def test_stable_round_refuses_a_first_offset_in_an_open_transaction(
-    groups: Groups, direction: Direction
-) -> None:
-    """The group has never committed there, so Kafka's answer for all topics leaves the partition out."""
-    mixed(groups)
-    side = "source" if direction is Direction.FORWARD else "destination"
-    groups.two.topic("unmirrored")
-    groups.commit(side, "g", 0, topic="unmirrored")
-    bootstrap = getattr(groups.two, side).bootstrap
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
-    producer.init_transactions(10.0)
-    producer.begin_transaction()
-    metadata = consumer.consumer_group_metadata()
-    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 6)], metadata, 10.0)
-    sync = groups.sync(direction=direction)
-    refused = rows(sync.round(groups.topics, apply=True, stable=True), "topic")
-    assert [(each.action, each.partition.partition) for each in refused] == [(Action.REFUSED, 0)]
-    producer.commit_transaction(10.0)
-    written = rows(sync.round(groups.topics, apply=True, stable=True), "topic")
-    assert [(each.committed, each.action) for each in written] == [(6, Action.WRITTEN)]
-    consumer.close()
 
 
 def rows(report: GroupsReport, topic: str) -> list[GroupOffset]:

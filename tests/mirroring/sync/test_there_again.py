@@ -16,7 +16,7 @@ from shoal.client.scan import read_decided
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, CopySettings, copy_rules
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch
+from shoal.mirroring.model.offset_map import Exactness, OffsetMap
 from shoal.mirroring.sync.report import Direction, GroupOffset
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -207,29 +207,6 @@ def test_offset_before_a_cut_is_at_least_without_the_map_of_the_mirror_that_led_
         found = translated(turns, Direction.FORWARD)
     assert is_never_wrong(found)
     assert of_life(turns, found, 0) == {Exactness.AT_LEAST}
-
-
-def test_offset_before_both_cuts_stays_exact_once_the_mirror_between_is_forgotten(turns: Turns) -> None:
-    turns.two.destination.groups.delete(BACK)
-    found = translated(turns, Direction.FORWARD)
-    assert is_never_wrong(found)
-    assert of_life(turns, found, 0) == {Exactness.EXACT}
-    assert Exactness.AT_LEAST in of_life(turns, found, 1)
-
-
-def test_former_life_is_not_counted_by_another_isolation_level(turns: Turns) -> None:
-    position = turns.two.position()
-    assert position.before_cut is not None
-    cut = turns.cuts[0]
-    begin, end = Milestone(0, 0), Milestone(cut["source"], cut["destination"])
-    before = replace(position.before_cut, milestones=(begin, end, position.before_cut.milestones[-1]))
-    turns.two.commit(replace(position, before_cut=before))
-    source = replace(turns.two.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-    turns.two = turns.two.with_settings(source=source, rules=copy_rules(source, COPY_DEFAULTS))
-    turns.life()
-    kept = turns.two.position().before_cut
-    assert kept is not None
-    assert kept.milestones[1] == end._replace(stretch=Stretch.BROKEN)
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])

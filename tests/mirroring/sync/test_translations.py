@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-
-import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
@@ -23,10 +20,8 @@ from shoal.mirroring.sync.translations import Asked, MirroredCopy, MirroredLog, 
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
-from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.history import ABORT, COMMIT, History
-from tests.world.source import SourcePartition
 
 PARTITION = TopicPartition("topic", 0)
 EXACT, AT_LEAST = Exactness.EXACT, Exactness.AT_LEAST
@@ -75,27 +70,6 @@ def mixed(history: History) -> list[int]:
     return [0, 1, 6, 7, 9, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_every_offset_among_all_kinds_of_batches_is_exact(brokers: TwoBrokers, seed: int) -> None:
-    history = SourcePartition(brokers.topic()[0].log, random.Random(seed))
-    for _ in range(12):
-        history.grow()
-    copied, end = [each.offset for each in history.records if each.is_shown], history.next_offset
-    with asked_of(brokers, copied, end) as asked:
-        assert asked.forwards(*range(end)) == [asked.truth(each) for each in range(end)]
-        for number, found in enumerate(asked.backwards(*range(len(copied)))):
-            assert isinstance(found, Translation)
-            assert found.exactness is EXACT
-            assert next(each for each in copied if each >= found.offset) == copied[number]
-
-
-def test_aborted_records_count_if_they_are_mirrored(brokers: TwoBrokers) -> None:
-    (history,) = brokers.topic()
-    history.transaction(3, ends=ABORT).plain(2)
-    with asked_of(brokers.read_uncommitted(), [0, 1, 2, 4, 5], 6) as asked:
-        assert asked.forwards(2, 3, 5) == [(2, EXACT), (3, EXACT), (4, EXACT)]
-
-
 def test_offset_behind_a_batch_with_holes_needs_it_not_decoded(brokers: TwoBrokers) -> None:
     """This batch cannot be decoded, and its header has the number of its records."""
     (history,) = brokers.topic()
@@ -128,16 +102,6 @@ def test_offset_of_a_source_that_was_compacted_since_is_a_lower_bound(brokers: T
     history.holed(5, [1, 3]).plain(2).transaction(1, ends=COMMIT)
     with asked_of(brokers, range(8), 9) as asked:
         assert asked.forwards(1, 2, 4, 5) == [(1, EXACT), (1, AT_LEAST), (4, EXACT), (5, EXACT)]
-
-
-def test_old_messages_are_decoded(brokers: TwoBrokers) -> None:
-    (history,) = brokers.topic()
-    history.plain(2)
-    history.store(batches.message(0, b"old", offset=5))
-    history.next_offset = 6
-    history.plain(2)
-    with asked_of(brokers, [0, 1, 5, 6, 7], 8) as asked:
-        assert asked.forwards(3, 5, 6, 7) == [(2, EXACT), (2, EXACT), (3, EXACT), (4, EXACT)]
 
 
 def test_offsets_of_many_groups_are_counted_from_one_answer(brokers: TwoBrokers) -> None:
