@@ -21,7 +21,6 @@ from shoal.mirroring.control import ControlConnection, ControlServer, WorkerCont
 from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import Left, TaskReport
-from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
@@ -544,62 +543,6 @@ def test_job_that_was_ended_gets_no_partition(driver: TaskServer) -> None:
 
 
 # A task under control
-
-
-def slowly(brokers: TwoBrokers, history: History) -> None:
-    """Let the destination take its time for each request, so that something can happen meanwhile."""
-    history.plain(*[1] * 400)
-    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.01)
-
-
-def test_task_whose_driver_dies_stops_producing_and_fails(
-    brokers: TwoBrokers, history: History, driver: TaskServer
-) -> None:
-    slowly(brokers, history)
-    with driver.connect() as control:
-        running = brokers.start(control=control)
-        wait_until(lambda: brokers.destination.log("topic").log_end_offset > 3)
-        driver.server.close()
-        with pytest.raises(Stopped):
-            running.result()
-    brokers.destination.faults.clear()
-    assert len(brokers.copied()) < 400
-    brokers.run()
-    brokers.assert_exact(history)
-
-
-def test_task_whose_lease_lapses_stops_producing_until_renewal(
-    brokers: TwoBrokers, history: History, driver: TaskServer
-) -> None:
-    slowly(brokers, history)
-    driver.server.renew(MemberId(), 0.3)
-    with driver.connect() as control:
-        running = brokers.start(control=control)
-        wait_until(lambda: lapses(control))
-        wait_until(lambda: any(_waits(report) for report in list(driver.reports)))
-        copied = len(brokers.copied())
-        assert copied < 400
-        brokers.destination.faults.clear()
-        assert len(brokers.copied()) <= copied + 5  # requests that were in flight
-        driver.server.renew(MemberId(), 60.0)
-        running.result()
-    brokers.assert_exact(history)
-
-
-def _waits(report: dict[str, Any]) -> bool:
-    return any("no heartbeat" in (each["waiting_for"] or "") for each in report.get("partitions", ()))
-
-
-def test_orphan_without_records_to_send_ends(
-    brokers: TwoBrokers, history: History, driver: TaskServer
-) -> None:
-    history.plain(1)
-    with driver.connect() as control:
-        running = brokers.start(brokers.open_ranges(), control)
-        wait_until(lambda: len(brokers.copied()) == 1)
-        driver.server.close()
-        with pytest.raises(Stopped):
-            running.result()
 
 
 def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: TaskServer) -> None:

@@ -154,19 +154,6 @@ def test_partitions_that_came_since_the_look_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_refused_topic_leaves_a_later_one_its_room(brokers: TwoBrokers) -> None:
-    with discovering(brokers, max_new_partitions=3) as found:
-        refused = brokers.destination.faults.add(
-            ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders-refused"
-        )
-        brokers.source.create_topic("orders-refused", 3)
-        assert brokers.destination.faults.wait_for(refused, 3)
-        brokers.source.create_topic("orders-late", 3)
-        wait_until(lambda: "orders-late" in found.partitions)
-    assert not any("orders-late" in each for each in found.warnings)
-
-
-@pytest.mark.usefixtures("orders")
 def test_topic_without_acls_warns_with_the_commands_that_grant_them(brokers: TwoBrokers) -> None:
     with discovering(brokers) as found:
         brokers.destination.faults.add(

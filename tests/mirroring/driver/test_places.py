@@ -28,7 +28,7 @@ from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
 from tests.running_mirror import running
 from tests.world.clusters import TwoBrokers
-from tests.world.history import NOW_MS, History
+from tests.world.history import History
 from tests.world.waiting import wait_until
 
 
@@ -137,14 +137,6 @@ def test_stopped_unready_or_deleted_partitions_are_not_wanted(brokers: TwoBroker
     assert "it was deleted" in waiting["deleted-0"]
 
 
-def test_cluster_that_does_not_answer_is_asked_again(brokers: TwoBrokers, stack: ExitStack) -> None:
-    brokers.topic("topic", 2)
-    refused = brokers.source.faults.add(ApiKey.METADATA, times=3, drop="before")
-    driver = begun(stack, brokers, {"topic": 2})
-    wait_until(lambda: len(driver.rows) == 2)
-    assert refused.hits == 3
-
-
 def test_topic_that_may_no_longer_be_described_is_not_called_deleted(
     brokers: TwoBrokers, stack: ExitStack
 ) -> None:
@@ -201,21 +193,6 @@ def test_as_many_tasks_are_of_use_as_can_run_and_fill_their_requests(
 # With an end
 
 
-def test_range_until_a_later_time_grows_up_to_its_first_record(brokers: TwoBrokers, stack: ExitStack) -> None:
-    (history,) = brokers.topic("topic", 1)
-    history.plain(3)
-    until_ms = NOW_MS + 3_600_000
-    driver = begun(stack, brokers, {"topic": 1}, until=Until(until_ms))
-    awaited(driver, ("topic", 0, 0, 3))
-    history.plain(2)
-    awaited(driver, ("topic", 0, 0, 5))
-    history.plain(4, base_timestamp=until_ms).plain(1)
-    looks = brokers.source.faults.add(ApiKey.LIST_OFFSETS, times=None)
-    wait_until(lambda: looks.hits >= 4)
-    assert driver.rows == [("topic", 0, 0, 5)]
-    assert not driver.places.is_done
-
-
 def test_range_until_an_offset_waits_for_its_records(brokers: TwoBrokers, stack: ExitStack) -> None:
     (history,) = brokers.topic("topic", 1)
     history.plain(3)
@@ -223,14 +200,6 @@ def test_range_until_an_offset_waits_for_its_records(brokers: TwoBrokers, stack:
     awaited(driver, ("topic", 0, 0, 3))
     history.plain(9)
     awaited(driver, ("topic", 0, 0, 7))
-
-
-def test_once_is_done_without_the_partitions_that_stopped(brokers: TwoBrokers, stack: ExitStack) -> None:
-    brokers.topic("topic", 1)[0].plain(3)
-    driver = begun(stack, brokers, {"topic": 1}, once=True)
-    assert not driver.places.is_done
-    driver.work.apply(report(stopped=[7, "a reason", None, True]))
-    wait_until(lambda: driver.places.is_done)
 
 
 def test_once_that_gets_no_answer_fails(

@@ -61,17 +61,6 @@ def test_stopped_partition_is_retried_once_after_the_interval() -> None:
     assert mirror.due_after(2 * INTERVAL_S) == [], "it is being tried"
 
 
-def test_partition_stopped_again_waits_for_another_interval() -> None:
-    mirror = Mirror()
-    mirror.stop(FIRST)
-    mirror.due_after(0)
-    assert mirror.due_after(INTERVAL_S) == [FIRST]
-    mirror.stop(FIRST)
-    assert not mirror.is_tried(FIRST)
-    assert mirror.due_after(1) == []
-    assert mirror.due_after(INTERVAL_S) == [FIRST]
-
-
 def test_incident_is_retried_only_on_request() -> None:
     mirror = Mirror()
     mirror.stop(FIRST, can_heal=False)
@@ -80,13 +69,6 @@ def test_incident_is_retried_only_on_request() -> None:
     assert mirror.due_after(0, requested=True) == [FIRST]
     mirror.stop(FIRST, can_heal=False)
     assert mirror.due_after(10 * INTERVAL_S) == [], "a request counts once"
-
-
-def test_retry_request_includes_partitions_just_stopped() -> None:
-    mirror = Mirror()
-    mirror.stop(FIRST)
-    mirror.stop(SECOND, can_heal=False)
-    assert mirror.due_after(0, requested=True) == [FIRST, SECOND]
 
 
 def test_partition_with_too_large_record_continues_once_accepted(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,10 @@ from shoal.mirroring.model.window import Start
 from shoal.protocol.apis import ApiKey
 from shoal.spark import engine
 from shoal.spark.api import mirror
-from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
 from tests.spark.without_jvm import Context, without_jvm
 from tests.world.clusters import QUICK, TwoBrokers
 from tests.world.contents import content_of
-from tests.world.faults import Held, offer
 from tests.world.history import History
 from tests.world.waiting import InThread, wait_until
 
@@ -152,20 +149,6 @@ def test_mirror_whose_place_is_taken_commits_nothing_more_and_ends_without_takin
         assert mirrors.committed("orders") == 2
 
 
-# Warnings of the start
-
-
-@pytest.mark.parametrize(("oldest", "warnings"), [(4, 0), (5, 1)])
-def test_start_warns_once_if_the_source_does_not_keep_positions(
-    mirrors: Mirrors, oldest: int, warnings: int
-) -> None:
-    mirrors.brokers.topic("orders")[0].plain(2)
-    offer(mirrors.brokers.source, ApiKey.OFFSET_COMMIT, oldest=oldest, newest=9)
-    assert mirrors.once().stopped == {}
-    told = [each for each in mirrors.warnings if "If no mirror of group 'mirror' runs for 7 days" in each]
-    assert len(told) == warnings
-
-
 # The start of the engine, in a thread while the group is joined
 
 
@@ -258,41 +241,6 @@ def test_refused_topic_ends_the_start_of_the_engine(
 
 
 @pytest.mark.usefixtures("idle")
-def test_once_stops_for_a_deleted_copy_and_does_not_create_it(mirrors: Mirrors) -> None:
-    mirrors.delete_copy("idle")
-    History(mirrors.brokers.source.log("orders")).plain(5)
-    summary = mirrors.once()
-    assert list(summary.stopped) == ["idle-0"]
-    assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", False)]
-    assert mirrors.copied("idle") == -1
-    assert mirrors.copied("orders") == 7
-
-
-@pytest.mark.usefixtures("idle")
-def test_once_stops_for_a_copy_that_is_deleted_meanwhile(mirrors: Mirrors) -> None:
-    History(mirrors.brokers.source.log("orders")).plain(5)
-    held = Held(mirrors.brokers.destination, ApiKey.PRODUCE)
-    with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(mirrors.once)
-        held.wait_for_one()
-        mirrors.delete_copy("orders")
-        held.release()
-        summary = running.result(60)
-    assert list(summary.stopped) == ["orders-0"]
-    assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", False)]
-    assert mirrors.copied("orders") == -1
-
-
-@pytest.mark.usefixtures("idle")
-def test_once_stops_for_a_recreated_copy(mirrors: Mirrors) -> None:
-    mirrors.delete_copy("idle")
-    mirrors.brokers.destination.create_topic("idle", 1)
-    summary = mirrors.once()
-    assert list(summary.stopped) == ["idle-0"]
-    assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", False)]
-
-
-@pytest.mark.usefixtures("idle")
 def test_once_with_all_copies_deleted_copies_nothing(mirrors: Mirrors) -> None:
     mirrors.delete_copy("idle")
     mirrors.delete_copy("orders")
@@ -300,19 +248,6 @@ def test_once_with_all_copies_deleted_copies_nothing(mirrors: Mirrors) -> None:
     summary = mirrors.once()
     assert sorted(summary.stopped) == ["idle-0", "orders-0"]
     assert mirrors.brokers.destination.topics.get("stranger") is None
-
-
-@pytest.mark.usefixtures("idle")
-@pytest.mark.parametrize("is_back", [False, True])
-def test_once_with_policy_continue_mirrors_a_deleted_copy_again(mirrors: Mirrors, is_back: bool) -> None:
-    mirrors.delete_copy("idle")
-    if is_back:
-        mirrors.brokers.destination.create_topic("idle", 1)
-    summary = mirrors.once(continue_after=CONTINUE)
-    assert (summary.stopped, summary.records) == ({}, 7)
-    assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", True)]
-    assert mirrors.copied("idle") == 7
-    assert mirrors.once().incidents == ()
 
 
 @pytest.mark.usefixtures("idle")
@@ -342,16 +277,6 @@ def test_running_mirror_with_policy_continue_mirrors_a_deleted_copy_again(
     summary = service.end()
     assert summary.stopped == {}
     assert [(each.kind, each.continued) for each in summary.incidents] == [("destination-loss", True)]
-
-
-@pytest.mark.usefixtures("idle")
-def test_running_mirror_stops_for_a_recreated_copy(mirrors: Mirrors) -> None:
-    service = Service(mirrors)
-    wait_until(lambda: service.now is not None and service.now.states["up to date"] == 2, 30)
-    mirrors.delete_copy("idle")
-    mirrors.brokers.destination.create_topic("idle", 1)
-    wait_until(lambda: service.now is not None and list(service.now.stopped) == ["idle-0"], 30)
-    assert [each.kind for each in service.end().incidents] == ["destination-loss"]
 
 
 # --start latest
@@ -410,17 +335,6 @@ def test_topic_not_selected_at_the_first_start_begins_at_its_end(mirrors: Mirror
     old.plain(1)
     assert mirrors.once(**both).records == 1
     assert (mirrors.copied("payments"), mirrors.copied("payments-new")) == (1, 2)
-
-
-def test_partition_without_position_begins_at_the_first_start(
-    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    history = create(mirrors, "orders").plain(3)
-    with monkeypatch.context() as killed:
-        killed.setattr(SparkEngine, "run", lambda engine, job, stop: None)
-        mirrors.once(**LATEST_START)
-    history.plain(2)
-    assert mirrors.once(**LATEST_START).records == 2
 
 
 def test_group_of_an_older_version_continues(from_now_on: Mirrors) -> None:

@@ -13,7 +13,6 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.driver.lookout import CopyWatch, Lookout
 from shoal.mirroring.driver.schedule import PartitionSchedule
-from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
@@ -194,19 +193,6 @@ def test_copy_deleted_before_its_first_commit_is_recreated_and_filled(
     assert driver.metrics.progress().incidents == ()
     (notice,) = driver.notices
     assert all(each in notice for each in ("topic topic", "created again"))
-
-
-def test_copy_deleted_after_its_position_stops_its_partition(mirrored: TwoBrokers) -> None:
-    driver = Driver(mirrored)
-    driver.look()
-    mirrored.forget_pairs()
-    driver.look()
-    delete_copy(mirrored)
-    driver.look()
-    (stopped,) = driver.metrics.stopped()
-    assert stopped.cause is IncidentKind.DESTINATION_LOSS
-    assert mirrored.destination.topics.get("topic") is None
-    assert driver.notices == []
 
 
 def test_copy_deleted_with_its_source_topic_is_recreated(mirrored: TwoBrokers) -> None:
