@@ -128,18 +128,6 @@ def singles(numbers: range, base_offset: int = 0) -> bytes:
     )
 
 
-def test_verify_of_logs_that_part_for_good_names_the_rest(brokers: TwoBrokers, history: History) -> None:
-    history.store(singles(range(500)))
-    log = brokers.destination.log("topic")
-    log.store(singles(range(500)))
-    for number in range(10):
-        at, values = 500 + 2000 * number, range(number * 2000, number * 2000 + 2000)
-        history.store(batches.batch([b"ours %d" % each for each in values], base_offset=at))
-        log.store(batches.batch([b"theirs %d" % each for each in values], base_offset=at))
-    report = partition(brokers)
-    assert (altered(report), report.records) == ([((500, 20_500), (500, 20_500))], 500)
-
-
 def test_comparison_of_a_copy_that_goes_on_for_too_long_names_its_end(
     brokers: TwoBrokers, history: History
 ) -> None:
