@@ -39,13 +39,6 @@ def test_size_without_room_for_a_header_closes_the_connection(behind: Behind, si
         assert wire.receive_frame() is None
 
 
-def test_client_id_longer_than_its_request_closes_the_connection(behind: Behind) -> None:
-    for length in (100, 32767):
-        with Wire(behind.address()) as wire:
-            wire.send_bytes(framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, length) + bytes(50)))
-            assert wire.receive_frame() is None
-
-
 def test_client_id_that_is_not_utf8_closes_the_connection(behind: Behind) -> None:
     with Wire(behind.address()) as wire:
         wire.send_bytes(framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, 2) + b"\xff\xfe" + bytes(4)))

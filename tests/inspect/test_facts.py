@@ -24,29 +24,6 @@ def facts_of(*headers: BatchHeader, start: int = 0) -> Facts:
     return facts
 
 
-def test_batches_are_counted_by_size_codec_and_producer() -> None:
-    first = header(3, codec=Codec.GZIP, producer_id=7, producer_epoch=2, base_sequence=0)
-    second = header(100, base_offset=3)
-    facts = facts_of(first, second)
-    assert (facts.batches, facts.records, facts.size) == (2, 103, first.size + second.size)
-    assert (facts.codecs, facts.codec_sizes["gzip"]) == ({"gzip": 1, "none": 1}, first.size)
-    assert facts.counts == {2: 1, 7: 1}
-    assert facts.sizes == {first.size.bit_length(): 1, second.size.bit_length(): 1}
-    assert facts.idempotent == 1
-    assert facts.producers[-1].records == 100
-
-
-def test_holes_gaps_and_emptied_batches_are_offsets_that_compaction_removed() -> None:
-    facts = facts_of(
-        header(5, base_offset=2, holes=[0, 3]),
-        header(2, base_offset=10),
-        header(4, base_offset=12, holes=range(4)),
-    )
-    # Offsets 0 and 1, and 7 to 9, have no batch.
-    assert (facts.removed_inside, facts.removed_between, facts.emptied) == (6, 5, 1)
-    assert (facts.records, facts.offsets_read) == (5, 16)
-
-
 def test_run_that_begins_inside_of_a_batch_counts_all_of_it() -> None:
     facts = facts_of(header(10, base_offset=0), header(5, base_offset=10), start=4)
     assert (facts.removed_between, facts.offsets_read, facts.records) == (0, 15, 15)

@@ -136,16 +136,6 @@ def test_send_speaks_older_versions_of_produce(broker: Broker, to_broker: Connec
     assert sent.refused[1].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_send_continues_after_an_earlier_one(broker: Broker, to_broker: Connection) -> None:
-    first = lot_of(0, 2)
-    assert send_lots(to_broker, [first]).landed == [2]
-    newest_ms = first.newest_after(2)
-    assert newest_ms is not None
-    assert send_lots(to_broker, [lot_of(0, 2, base_offset=4, newest_ms=newest_ms)]).landed == [2]
-    assert broker.log("topic").log_end_offset == 8
-    assert to_broker.request(ApiKey.METADATA, topics=[]).cluster_id == broker.cluster_id
-
-
 def test_send_returns_the_refusal_of_several_batches(broker: Broker, to_broker: Connection) -> None:
     sent = send_lots(to_broker, [lot_of(0, together_bytes=300), lot_of(1)])
     assert sent.landed == [0, 8]
@@ -281,18 +271,6 @@ def test_refused_partition_gets_nothing_more_and_the_others_go_on(
     assert destination.ends["topic", 1] == 40
 
 
-def test_answer_behind_a_refusal_counts_nothing_though_it_has_the_offset_of_the_refused_batch(
-    connect: Connect,
-) -> None:
-    # A broker that forgot the producer: it refuses a batch, and takes the next one in its place.
-    lies = {_LIE_AT: put(_FIRST + 4, b"\0\6"), _LIE_AT + 1: put(_FIRST + 6, struct.pack(">q", 2 * _LIE_AT))}
-    destination = Destination(lambda number, answer: lies.get(number, bytes)(answer))
-    with connect(destination) as connection:
-        sent = send_lots(connection, [lot_of(0), lot_of(1)])
-    assert sent.landed == [_LIE_AT, 8]
-    assert sent.refused[0].first == _LIE_AT
-
-
 def test_answer_with_tagged_fields_and_no_error_counts(connect: Connect) -> None:
     tagged = Destination(lambda number, answer: sized(answer[4:-1] + b"\1\7\2\1\2"))
     with connect(tagged) as connection:
@@ -312,25 +290,6 @@ def test_closed_gate_sends_nothing(connect: Connect) -> None:
             assert not connection.closed
         assert destination.requests == []
         assert send_lots(connection, [lot_of(0)]).failure is None
-
-
-@pytest.mark.parametrize("closes_at", [0, 1, 4])
-def test_nothing_is_sent_after_the_gate_closes(connect: Connect, closes_at: int) -> None:
-    gate = array("Q", [NEVER, 0])
-
-    def close(number: int, answer: bytes) -> bytes:
-        if number == closes_at:
-            gate[0] = 0
-        return answer
-
-    destination = Destination(close)
-    with connect(destination) as connection:
-        sent = send_lots(connection, [lot_of(0, 40)], gate=gate)
-        assert isinstance(sent.failure, Stopped)
-        # Requests in flight are answered and counted, and no others were sent.
-        assert sent.landed == [len(destination.requests)]
-        assert not connection.closed
-    assert closes_at < len(destination.requests) <= closes_at + 5
 
 
 def test_gate_that_closes_within_a_request_closes_the_connection(connect: Connect) -> None:
@@ -534,20 +493,6 @@ def test_answer_to_one_partition_too_many_counts_nothing(connect: Connect) -> No
     assert isinstance(sent.failure, ProtocolError)
 
 
-@pytest.mark.parametrize("size", [0, 1, 4, 30])
-def test_hangup_in_an_answer_leaves_the_rest_unknown(connect: Connect, size: int) -> None:
-    def hang_up(number: int, answer: bytes) -> bytes:
-        if number == _LIE_AT + 1:
-            raise Hangup
-        return answer[:size] if number == _LIE_AT else answer
-
-    with connect(Destination(hang_up)) as connection:
-        sent = send_lots(connection, [lot_of(0), lot_of(1)])
-        assert connection.closed
-    assert sent[:2] == ([_LIE_AT, _LIE_AT], {})
-    assert isinstance(sent.failure, Disconnected)
-
-
 def test_silence_times_out(connect: Connect) -> None:
     silent = Destination(lambda number, answer: b"" if number >= _LIE_AT else answer)
     with connect(silent, timeout_s=0.5) as connection:
@@ -580,62 +525,6 @@ def test_bytes_that_came_before_the_first_request_close_the_connection(
     assert sent[:2] == ([0], {})
     assert isinstance(sent.failure, ProtocolError)
     assert destination.requests == []
-
-
-def test_requests_of_several_sends_have_ids_of_their_own(connect: Connect) -> None:
-    ids: list[int] = []
-
-    def note(number: int, answer: bytes) -> bytes:
-        ids.append(int.from_bytes(answer[4:8]))
-        return answer
-
-    with connect(Destination(note)) as connection:
-        for base_offset in (0, 6, 12):
-            assert send_lots(connection, [lot_of(0, 3, base_offset=base_offset)]).landed == [3]
-        assert connection.next_correlation_id() == ids[0] + 9
-    assert ids == list(range(ids[0], ids[0] + 9))
-
-
-def test_answers_that_come_byte_by_byte_or_together_are_all_compared(connect: Connect) -> None:
-    held: list[bytes] = []
-
-    def together(number: int, answer: bytes) -> bytes:
-        held.append(answer)
-        if number in (0, 5, 7):
-            joined = b"".join(held)
-            held.clear()
-            return joined
-        return b""
-
-    with connect(Destination(together)) as connection:
-        assert send_lots(connection, [lot_of(0)]) == Sent([8], {}, None)
-
-    class Slow(Destination):
-        def serve(self, connection: socket.socket) -> None:
-            super().serve(ByteByByte(connection))  # type: ignore[arg-type]
-
-    with connect(Slow()) as connection:
-        assert send_lots(connection, [lot_of(0, 3)]) == Sent([3], {}, None)
-
-
-class ByteByByte:
-    """A socket that sends a byte at a time."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def __enter__(self) -> ByteByByte:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._connection.__exit__(*exc_info)
-
-    def sendall(self, data: bytes) -> None:
-        for at in range(len(data)):
-            self._connection.sendall(data[at : at + 1])
 
 
 def test_lot_may_have_more_bytes_than_any_request(connect: Connect) -> None:

@@ -223,17 +223,3 @@ def test_decide_copies_each_plain_batch_of_a_real_broker() -> None:
 @given(st.lists(st.one_of(batches(), st.sampled_from(plain(1, 3, 2, 4, 1))), max_size=5))
 def test_decide_copies_each_plain_batch_of_any_record_set(fetched: list[bytearray]) -> None:
     count_decisions(b"".join(fetched))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(Codec), st.integers(-1, 3)), min_size=1, max_size=6)
-)
-def test_decide_copies_plain_batches_of_any_codec_and_producer(
-    fetched: list[tuple[int, Codec, int]],
-) -> None:
-    built, offset = [], 7
-    for count, codec, producer_id in fetched:
-        built.append(batch(count, base_offset=offset, codec=codec, producer_id=producer_id))
-        offset += count
-    assert count_decisions(b"".join(built)) == len(built)

@@ -8,14 +8,13 @@ from shoal.errors import CorruptBatch
 from shoal.records import (
     AbortedTransactions,
     CheckedCrcs,
-    Codec,
     Decision,
     OffsetsGoBack,
     RecordBatch,
     Scan,
     Walked,
 )
-from tests.world.batches import TRANSACTIONAL, batch, marker, message, wrapper
+from tests.world.batches import TRANSACTIONAL, batch, marker
 
 ABORT = 0
 
@@ -40,17 +39,6 @@ def aborted() -> bytearray:
     return batch(1, base_offset=0, flags=TRANSACTIONAL, producer_id=1)
 
 
-def test_scan_decides_each_batch_that_ends_after_the_start() -> None:
-    log = [aborted(), marker(ABORT, 1, base_offset=1), batch(2, base_offset=2), batch(1, base_offset=4)]
-    assert scanned(*log, crcs=CheckedCrcs.ALL) == [
-        (Decision.DROP_ABORTED, 0),
-        (Decision.DROP_CONTROL, 1),
-        (Decision.COPY, 2),
-        (Decision.COPY, 4),
-    ]
-    assert scanned(*log, start_offset=3, crcs=CheckedCrcs.ALL) == [(Decision.CROP, 2), (Decision.COPY, 4)]
-
-
 def test_scan_refuses_a_batch_that_overlaps_the_previous_one() -> None:
     # The first two end before the start.
     log = [batch(2, base_offset=0), batch(2, base_offset=2), batch(3, base_offset=4), batch(3, base_offset=6)]
@@ -58,11 +46,6 @@ def test_scan_refuses_a_batch_that_overlaps_the_previous_one() -> None:
     assert next(found)[0] is Decision.CROP
     with pytest.raises(OffsetsGoBack, match="offset 6 comes after 6"):
         next(found)
-
-
-def test_scan_ends_a_transaction_at_a_skipped_marker() -> None:
-    log = [marker(ABORT, 1, base_offset=1), batch(1, base_offset=2, flags=TRANSACTIONAL, producer_id=1)]
-    assert scanned(*log, start_offset=2, crcs=CheckedCrcs.DROPPED) == [(Decision.COPY, 2)]
 
 
 @pytest.mark.parametrize(
@@ -111,9 +94,3 @@ def test_scan_continues_at_the_batch_at_which_its_reader_ended() -> None:
     assert [next(iter(found))[1].header.base_offset for _ in range(2)] == [0, 0]
     found.go_past(next(iter(found))[1])
     assert [each.header.base_offset for _, each in found] == [2]
-
-
-def test_compressed_message_that_ends_behind_the_end_begins_before_it() -> None:
-    wrapped = wrapper(1, Codec.GZIP, [message(1, b"x", offset=each) for each in range(3)], offset=4)
-    found = Scan[RecordBatch](memoryview(batch(2) + wrapped), 0, None, end_offset=3)
-    assert [decision for decision, _ in found] == [Decision.COPY, Decision.REBUILD_MAGIC]

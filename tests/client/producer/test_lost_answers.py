@@ -19,51 +19,9 @@ from shoal.errors import (
 )
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker, BrokerCluster
-from tests.client.producer.produced import expected_values, producer, results, some_batches, values
+from tests.client.producer.produced import producer, values
 from tests.world.contents import batches_of
 from tests.world.faults import answers
-
-
-@pytest.mark.parametrize("send_raw_bytes", [False, True])
-@pytest.mark.parametrize("drop", ["before", "after", "within"])
-def test_lost_connections_neither_lose_nor_duplicate_records(
-    broker: Broker, drop: str, send_raw_bytes: bool
-) -> None:
-    with producer(broker, send_raw_bytes=send_raw_bytes, batch_size=1) as ours:
-        futures = []
-        for number, batch in enumerate(some_batches(60, records=1)):
-            if number % 10 == 5:
-                broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
-            value = batch if send_raw_bytes else b"0 of %d" % number
-            futures.append(ours.send("topic", value, partition=0))
-            if number % 7 == 0:
-                futures[-1].result(10)
-        assert ours.flush(20)
-    assert results(futures) == list(range(60))
-    assert values(broker) == expected_values(60, records=1)
-
-
-@pytest.mark.parametrize("effect", ["before", "after"])
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.CORRUPT_MESSAGE,
-    ],
-)
-def test_transient_errors_are_retried_in_order(broker: Broker, code: ErrorCode, effect: str) -> None:
-    with producer(broker, batch_size=1) as ours:
-        ours.send("topic", b"first", partition=0).result(10)
-        fault = broker.faults.add(ApiKey.PRODUCE, error=code, effect=effect, times=2)  # type: ignore[arg-type]
-        futures = [ours.send("topic", b"%d" % number, partition=0) for number in range(20)]
-        assert ours.flush(20)
-        assert fault.hits == 2
-    assert results(futures) == list(range(1, 21))
-    assert values(broker) == [b"first", *(b"%d" % number for number in range(20))]
 
 
 def test_refused_batch_leaves_the_others_in_order(broker: Broker) -> None:
