@@ -27,8 +27,6 @@ from tests.world.batches import TIMESTAMP, TRANSACTIONAL, batch, message, wrappe
 
 Connect = Callable[[str], Wire]
 
-OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
-
 
 def abort(behind: Behind, topic: str, *sent: Sequence[bytes]) -> None:
     """Produce batches in a transaction that is aborted."""
@@ -81,33 +79,6 @@ def values(record_set: memoryview | bytes) -> list[bytes | None]:
 
 
 # Fetch
-
-
-@pytest.mark.parametrize("codec", OLD_CODECS)
-@pytest.mark.parametrize("version", range(4))
-def test_records_are_fetched_as_old_messages(
-    behind: Behind, topic: str, wire: Wire, version: int, codec: Codec
-) -> None:
-    append(behind, topic, batch(3, codec=codec), batch([b"a", b"b"], codec=codec))
-    assert wire.fetch(topic, version=version).high_watermark == 5
-    found = read_all(wire, topic, version, count=5)
-    timestamps = [TIMESTAMP + delta if version >= 2 else None for delta in (0, 1, 2, 0, 1)]
-    assert [each.timestamp for each in found] == timestamps
-    assert [(each.offset, each.key, each.value) for each in found] == [
-        (0, b"key 0", b"value 0"),
-        (1, b"key 1", b"value 1"),
-        (2, b"key 2", b"value 2"),
-        (3, b"key 0", b"a"),
-        (4, b"key 1", b"b"),
-    ]
-
-
-@pytest.mark.parametrize("version", range(4))
-def test_zstd_is_refused(behind: Behind, topic: str, wire: Wire, version: int) -> None:
-    append(behind, topic, batch(3), batch(3, codec=Codec.ZSTD))
-    assert len(messages(wire.fetch(topic, version=version).record_set)) == 3
-    fetched = wire.fetch(topic, 3, version=version)
-    assert fetched.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 def test_batch_that_cannot_be_converted_is_warned_of_once(
@@ -277,41 +248,6 @@ def test_deleted_skipped_offsets_are_fetched_again(behind: Behind, topic: str, w
 # Produce
 
 
-@pytest.mark.parametrize("codec", OLD_CODECS)
-@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
-def test_message_sets_are_produced(
-    behind: Behind, topic: str, wire: Wire, version: int, magic: int, codec: Codec
-) -> None:
-    inner = [message(magic, b"value %d" % each, key=b"key", offset=each) for each in range(3)]
-    sent = b"".join(inner) if codec is Codec.NONE else wrapper(magic, codec, inner, offset=2)
-    for first in (0, 3):
-        answer = wire.produce(topic, sent, version=version)
-        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, first)
-    with Wire(behind.direct(topic)) as direct:
-        stored = MemoryRecordsOf(bytes(direct.fetch(topic).record_set))
-    assert stored.values == [b"value 0", b"value 1", b"value 2"] * 2
-    assert stored.codecs == [codec] * 2
-    assert set(stored.timestamps) == {TIMESTAMP if magic else -1}
-
-
-class MemoryRecordsOf:
-    """Return the records that aiokafka finds in batches of magic 2."""
-
-    def __init__(self, record_set: bytes) -> None:
-        from aiokafka.record import MemoryRecords
-
-        self.values: list[bytes] = []
-        self.timestamps: list[int] = []
-        self.codecs: list[int] = []
-        records = MemoryRecords(record_set)
-        while records.has_next():
-            each = records.next_batch()
-            self.codecs.append(each.compression_type)
-            for record in each:
-                self.values.append(record.value)
-                self.timestamps.append(record.timestamp)
-
-
 def test_damaged_message_set_alone_is_refused(behind: Behind, wire: Wire) -> None:
     topic = behind.new_topic(2)
     for partition in range(2):
@@ -407,21 +343,6 @@ def test_offset_commit_v0_to_any_broker_reaches_the_coordinator(
     answer = ask(wire, ApiKey.OFFSET_COMMIT, 0, f"group of {topic}", [(topic, [(0, 7, "")])])
     assert answer.topics == [(topic, [(0, 0)])]
     assert position(wire, f"group of {topic}", topic) == (7, "", 0)
-
-
-def test_group_of_0_9_joins_syncs_commits_and_leaves(topic: str, wire: Wire) -> None:
-    group = f"group of {topic}"
-    joined = ask(wire, ApiKey.JOIN_GROUP, 0, group, 10_000, "", "consumer", [("range", b"mine")])
-    assert joined.error_code == 0
-    assert joined.leader_id == joined.member_id
-    membership = (group, joined.generation_id, joined.member_id)
-    synced = ask(wire, ApiKey.SYNC_GROUP, 0, *membership, [(joined.member_id, b"all of it")])
-    assert (synced.error_code, synced.member_assignment) == (0, b"all of it")
-    assert ask(wire, ApiKey.HEARTBEAT, 0, *membership).error_code == 0
-    for entry, code in ((joined.generation_id, 0), (joined.generation_id + 1, ErrorCode.ILLEGAL_GENERATION)):
-        fields = (group, entry, joined.member_id, [(topic, [(0, 3, -1, "")])])
-        assert ask(wire, ApiKey.OFFSET_COMMIT, 1, *fields).topics == [(topic, [(0, code)])]
-    assert ask(wire, ApiKey.LEAVE_GROUP, 0, group, joined.member_id).error_code == 0
 
 
 # Topics
