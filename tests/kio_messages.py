@@ -19,13 +19,7 @@ from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-__all__ = [
-    "encode_request",
-    "encode_response",
-    "random_message",
-    "request_schema",
-    "response_schema",
-]
+__all__ = ["encode_request", "encode_response", "random_message", "request_schema", "response_schema"]
 
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

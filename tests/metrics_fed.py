@@ -89,9 +89,7 @@ def busy_metrics() -> Metrics:
     metrics.groups = GroupsStatus(1_700_000_000.0, 2, offsets, actions)
     metrics.set_clusters({"source": None, "destination": None})
     metrics.steering = SteeringStatus(
-        paused=frozenset({"logs"}),
-        paused_expressions=("logs",),
-        limit=50_000_000,
+        paused=frozenset({"logs"}), paused_expressions=("logs",), limit=50_000_000
     )
     return metrics
 

@@ -233,10 +233,7 @@ def test_sdist_has_sources_and_licence_and_nothing_ignored(distribution: Distrib
 
 
 #: How each installer installs a package, with a Python, as a program of its own.
-INSTALLERS = {
-    "pipx": ("install", "--python"),
-    "uv": ("tool", "install", "--quiet", "--python"),
-}
+INSTALLERS = {"pipx": ("install", "--python"), "uv": ("tool", "install", "--quiet", "--python")}
 
 
 @pytest.mark.long

@@ -110,12 +110,7 @@ class Archiving:
         self.driver.end(task)
         assert (self.end(number) or 0) == end, self.driver.stopped
 
-    def restore(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        number: int = 0,
-    ) -> None:
+    def restore(self, start: int | None = None, end: int | None = None, number: int = 0) -> None:
         """Restore a partition up to an offset, by one task."""
         start = self.objects(number).start_offset or 0 if start is None else start
         end = self.end(number) or 0 if end is None else end

@@ -58,10 +58,7 @@ class Wire:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
 
@@ -248,9 +245,7 @@ class Wire:
                     name=topic,
                     partitions=[
                         list_topic.ListOffsetsPartition(
-                            partition_index=partition,
-                            current_leader_epoch=leader_epoch,
-                            timestamp=timestamp,
+                            partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp
                         )
                     ],
                 )

@@ -68,10 +68,7 @@ RESET = PartitionIncident("a-2", "source-reset", "it was created again", None, c
 FOREIGN = PartitionIncident("a-0", "foreign-records", "somebody else wrote", 0, continued=False)
 
 
-def test_incident_is_printed_once(
-    capsys: pytest.CaptureFixture[str],
-    texts: Texts,
-) -> None:
+def test_incident_is_printed_once(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
     report = PlainReport()
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION)))
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION)))
@@ -80,9 +77,7 @@ def test_incident_is_printed_once(
     texts(told)
 
 
-def test_earlier_incidents_are_not_printed_again(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_earlier_incidents_are_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
     report = PlainReport()
     report.progress(replace(PROGRESS, incidents=(RETENTION, RESET)))
     report.progress(replace(PROGRESS, incidents=(RESET, RETENTION), incidents_before=1))
@@ -93,8 +88,7 @@ def test_earlier_incidents_are_not_printed_again(
 
 
 def test_summary_with_lost_records_counts_them_and_has_exit_code_4(
-    capsys: pytest.CaptureFixture[str],
-    texts: Texts,
+    capsys: pytest.CaptureFixture[str], texts: Texts
 ) -> None:
     summary = replace(SUMMARY, incidents=(RETENTION, RESET))
     assert (summary.lost, summary.exit_code) == (3, 4)
@@ -157,10 +151,7 @@ def screen_of(progress: Progress, width: int) -> str:
     return screen.getvalue()
 
 
-def test_phases_of_the_start_are_printed_once_each(
-    capsys: pytest.CaptureFixture[str],
-    texts: Texts,
-) -> None:
+def test_phases_of_the_start_are_printed_once_each(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:
     passed = (Phase.CHECKING, Phase.STARTING_SPARK, Phase.STARTING_SPARK, Phase.COPYING)
     phases = [each.value for each in passed]
     for report in (PlainReport(), JsonReport()):

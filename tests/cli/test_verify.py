@@ -186,12 +186,7 @@ def test_invalid_option_is_one_sentence_and_exit_code_2(
 # Views
 
 PROGRESS = VerifyProgress(
-    partitions=16,
-    done=3,
-    records=812_004,
-    bytes_read=226_400_000,
-    differences=1,
-    fraction=0.25,
+    partitions=16, done=3, records=812_004, bytes_read=226_400_000, differences=1, fraction=0.25
 )
 
 

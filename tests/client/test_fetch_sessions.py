@@ -248,11 +248,7 @@ def test_busy_partition_has_the_whole_response(
 
 @pytest.mark.parametrize(("busy_for_s", "share"), [(60.0, 2), (0.0, 1)])
 def test_partition_with_recent_records_counts_as_busy(
-    new_fetcher: NewFetcher,
-    broker: Broker,
-    asked: list[Asked],
-    busy_for_s: float,
-    share: int,
+    new_fetcher: NewFetcher, broker: Broker, asked: list[Asked], busy_for_s: float, share: int
 ) -> None:
     fetcher = new_fetcher(buffer_bytes=8 * MIB, timing=Timing(busy_for_s=busy_for_s))
     for partition in (FIRST, SECOND):

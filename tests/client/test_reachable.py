@@ -108,9 +108,7 @@ def test_unreachable_brokers_beside_a_reachable_one_are_warnings(broker: Broker,
     assert all(broker.bootstrap in each for each in warnings)
 
 
-def test_check_of_an_unresolvable_bootstrap_server_raises(
-    refusing: Address,
-) -> None:
+def test_check_of_an_unresolvable_bootstrap_server_raises(refusing: Address) -> None:
     with Cluster(ClientConfig("source", (UNKNOWN,))) as cluster, pytest.raises(Unreachable) as raised:
         check_advertised(cluster)
     assert all(each in str(raised.value) for each in ("connection", str(UNKNOWN)))

@@ -205,9 +205,7 @@ def test_damaged_record_set_is_read_or_refused(data: st.DataObject, repair: bool
 
 
 @pytest.mark.parametrize("whole", BUILT, ids=range(len(BUILT)))
-def test_batch_cut_or_with_any_number_anywhere_is_read_or_refused(
-    whole: bytes,
-) -> None:
+def test_batch_cut_or_with_any_number_anywhere_is_read_or_refused(whole: bytes) -> None:
     draw = random.Random(len(whole))
     for position in range(len(whole)):
         open_all(whole[:position])

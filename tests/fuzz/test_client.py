@@ -12,13 +12,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.admin import (
-    ConfigEntry,
-    NewTopic,
-    create_topic,
-    describe_broker_config,
-    init_producer_id,
-)
+from shoal.client.admin import ConfigEntry, NewTopic, create_topic, describe_broker_config, init_producer_id
 from shoal.client.cluster import Cluster
 from shoal.client.groups import describe_holder
 from shoal.client.scan import read_batches
@@ -87,10 +81,7 @@ def test_topic_without_a_name_is_refused(broker: Broker, cluster: Cluster) -> No
     def unname(message: Any) -> None:
         message.topics[0].name = None
 
-    with (
-        saying(broker, ApiKey.METADATA, unname),
-        pytest.raises(ShoalError, match=r"topic.*name"),
-    ):
+    with saying(broker, ApiKey.METADATA, unname), pytest.raises(ShoalError, match=r"topic.*name"):
         cluster.refresh()
 
 

@@ -30,9 +30,7 @@ DOCUMENT: dict[bytes, Answer] = {b"signed": (b'{"version":"2020_10_22"}', True)}
 
 @contextmanager
 def passing(
-    answers: dict[bytes, Answer],
-    most_connections: int = 10,
-    refusal: str = "no such token",
+    answers: dict[bytes, Answer], most_connections: int = 10, refusal: str = "no such token"
 ) -> Iterator[Gateway]:
     with sasl_broker(answers.get, refusal=refusal) as address:
         upstream = ClientConfig.from_properties("upstream", {"bootstrap.servers": address})[0]

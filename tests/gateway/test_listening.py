@@ -275,10 +275,7 @@ def test_client_certificate_can_be_required(
     with gateway_before(cluster, tls=mutual) as behind:
         with TlsWire(behind.address(), trusting(authority, client)) as wire:
             assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
-        with (
-            pytest.raises((OSError, AssertionError)),
-            TlsWire(behind.address(), trusting(authority)) as wire,
-        ):
+        with pytest.raises((OSError, AssertionError)), TlsWire(behind.address(), trusting(authority)) as wire:
             wire.call(ApiKey.METADATA, 1, topics=[])
 
 

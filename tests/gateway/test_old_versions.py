@@ -14,15 +14,7 @@ from shoal.protocol.codec import request_class
 from shoal.records import Codec
 from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
-from tests.gateway.behind import (
-    Behind,
-    append,
-    ask,
-    gateway_before,
-    messages,
-    read_all,
-    wait_until,
-)
+from tests.gateway.behind import Behind, append, ask, gateway_before, messages, read_all, wait_until
 from tests.world.batches import TIMESTAMP, TRANSACTIONAL, batch, message, wrapper
 
 Connect = Callable[[str], Wire]

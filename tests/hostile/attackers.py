@@ -64,11 +64,7 @@ class Tally:
                 self.hung.append(str(sent))
 
 
-def attack(
-    address: tuple[str, int],
-    inputs: Iterator[Input],
-    connections: int,
-) -> Tally:
+def attack(address: tuple[str, int], inputs: Iterator[Input], connections: int) -> Tally:
     """Send all inputs over this many connections at a time."""
     tally = Tally()
     lock = threading.Lock()

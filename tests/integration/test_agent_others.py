@@ -13,12 +13,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from rig import (
-    KafkaCluster,
-    create_topic,
-    dump_partition,
-    read_topic,
-)
+from rig import KafkaCluster, create_topic, dump_partition, read_topic
 from rig.agent import agent_jar
 from shoal.error_codes import ErrorCode
 from tests.integration.agent_versions import EVERY_LINE

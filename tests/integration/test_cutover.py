@@ -164,12 +164,7 @@ def test_failback_brings_producers_and_consumers_back_exactly_once(way: Way) -> 
     ],
 )
 def test_acls_differ_between_clusters_with_and_without_an_authorizer(
-    source_cluster: KafkaCluster,
-    locked_cluster: LockedKafka,
-    topic: str,
-    here: bool,
-    there: bool,
-    drift: str,
+    source_cluster: KafkaCluster, locked_cluster: LockedKafka, topic: str, here: bool, there: bool, drift: str
 ) -> None:
     clusters = {False: source_cluster.bootstrap, True: locked_cluster.cluster.bootstrap}
     for bootstrap in sorted({clusters[here], clusters[there]}):

@@ -81,11 +81,7 @@ class Run:
 
 
 def run_mirror(
-    source: KafkaCluster | OldKafka,
-    destination: KafkaCluster,
-    topics: Sequence[str],
-    state: Path,
-    group: str,
+    source: KafkaCluster | OldKafka, destination: KafkaCluster, topics: Sequence[str], state: Path, group: str
 ) -> Run:
     """Run ``shoal mirror --once`` and ``shoal verify``, and read everything back."""
     before = {topic: read_topic(source.bootstrap, topic)[0] for topic in topics}

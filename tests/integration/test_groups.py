@@ -95,12 +95,7 @@ def test_groups_of_all_protocols_continue_behind_their_last_record(
         group = f"{topic}-{number}-{here}-{there}"
         protocols[group] = here, there
         before[group] = consume(
-            source.bootstrap,
-            group,
-            [topic],
-            protocol=here,
-            most=rng.randint(1, total),
-            reset="earliest",
+            source.bootstrap, group, [topic], protocol=here, most=rng.randint(1, total), reset="earliest"
         )
     idle, lagging = f"{topic}-idle", f"{topic}-lagging"
     commit_at(source.bootstrap, lagging, topic, dict.fromkeys(range(PARTITIONS), 0))

@@ -237,10 +237,7 @@ def test_kdc_that_does_not_answer_is_like_a_broker_that_does_not(kafka: Kerberos
     properties = properties_of(bootstrap, useKeyTab="true", keyTab=str(keytab), principal="late")
     kafka.realm.stop()
     try:
-        with (
-            Cluster(config_of(properties)) as cluster,
-            pytest.raises(Disconnected, match=r"KDC.*realm"),
-        ):
+        with Cluster(config_of(properties)) as cluster, pytest.raises(Disconnected, match=r"KDC.*realm"):
             cluster.refresh()
     finally:
         kafka.realm.start()

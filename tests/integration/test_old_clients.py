@@ -34,11 +34,7 @@ from rig.shoal import serve_gateway
 
 PARTITIONS = 3
 
-NOT_LONG = {
-    "kafka-python 2.0.2 as of 0.8.2",
-    "Java 0.9.0.1",
-    "Java 0.10.2.2",
-}
+NOT_LONG = {"kafka-python 2.0.2 as of 0.8.2", "Java 0.9.0.1", "Java 0.10.2.2"}
 
 
 #: The clients' messages for error codes that are newer than they are.

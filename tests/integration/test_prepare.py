@@ -41,11 +41,7 @@ def prepared(source: KafkaCluster, destination: KafkaCluster, topic: str) -> Pre
                 "max.message.bytes": "2000000",
                 "message.timestamp.type": "LogAppendTime",
             },
-            {
-                "cleanup.policy": "delete",
-                "max.message.bytes": "2000000",
-                "segment.ms": "3600000",
-            },
+            {"cleanup.policy": "delete", "max.message.bytes": "2000000", "segment.ms": "3600000"},
         ),
         # Since Kafka 4.2, an empty policy keeps records for ever.
         ({"cleanup.policy": ""}, {"cleanup.policy": ""}),

@@ -6,12 +6,7 @@ import subprocess
 
 import pytest
 
-from rig import (
-    CODECS,
-    KafkaCluster,
-    create_topic,
-    read_topic,
-)
+from rig import CODECS, KafkaCluster, create_topic, read_topic
 from rig.jars import tool_command
 from shoal import RawProducer
 

@@ -15,9 +15,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from confluent_kafka.admin import (
-    AclOperation as ConfluentOperation,
-)
+from confluent_kafka.admin import AclOperation as ConfluentOperation
 
 from rig import create_topic
 from rig.locked import LockedKafka

@@ -12,7 +12,7 @@ from tests.world import batches
 from tests.world.clusters import TwoBrokers
 
 pytestmark = [
-    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to tell the peak"),
+    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to tell the peak")
 ]
 
 MIB = 1024 * 1024

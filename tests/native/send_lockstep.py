@@ -81,10 +81,7 @@ def linked(send_buffer: int | None) -> Iterator[tuple[Connection, Ends]]:
             ask_versions=lambda *_: {ApiKey.PRODUCE: (3, 12)},
         ):
             connection = Connection(
-                Address("localhost", 9092),
-                client_id="shoal",
-                timeout_s=60.0,
-                open_with=lambda *_: watched,
+                Address("localhost", 9092), client_id="shoal", timeout_s=60.0, open_with=lambda *_: watched
             )
         yield stack.enter_context(connection), Ends(watched, broker, array("Q", [NEVER, 0]))
 

@@ -116,10 +116,7 @@ class Leader:
 
 @contextlib.contextmanager
 def connected(
-    serve: Callable[[], object],
-    address: Address,
-    security: Security | None,
-    timeout_s: float = _PATIENCE_S,
+    serve: Callable[[], object], address: Address, security: Security | None, timeout_s: float = _PATIENCE_S
 ) -> Iterator[Connection]:
     """Connect to an address that a thread serves, which ends with the connection."""
     serving = threading.Thread(target=serve)

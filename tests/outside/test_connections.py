@@ -107,10 +107,7 @@ def _is_open(client: socket.socket) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "words", "sockets_of_each"),
-    [
-        ("gateway", SILENCE, 1),
-        ("gateway that passes logins", ASK_VERSIONS, 2),
-    ],
+    [("gateway", SILENCE, 1), ("gateway that passes logins", ASK_VERSIONS, 2)],
 )
 def test_server_holds_as_many_connections_as_its_limit(
     name: str, words: bytes, sockets_of_each: int, tmp_path: Path

@@ -115,10 +115,7 @@ def locked(request: pytest.FixtureRequest) -> Iterator[LockedKafka]:
 
 @pytest.mark.parametrize("login", ["certificate", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_every_verb_works_over_tls_with_each_login(locked: LockedKafka, login: str, tmp_path: Path) -> None:
-    properties = {
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": locked.directory / "ca.pem",
-    }
+    properties = {"ssl.truststore.type": "PEM", "ssl.truststore.location": locked.directory / "ca.pem"}
     if login == "certificate":
         locked.alice.write_pem(tmp_path / "alice.pem")
         own = {"ssl.keystore.type": "PEM", "ssl.keystore.location": tmp_path / "alice.pem"}

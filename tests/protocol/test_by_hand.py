@@ -17,12 +17,7 @@ import pytest
 
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
-from shoal.protocol.fetch import (
-    FetchedPartition,
-    FetchResponse,
-    decode_fetch_response,
-    encode_fetch_response,
-)
+from shoal.protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response, encode_fetch_response
 from shoal.protocol.produce import (
     ProducedPartition,
     ProduceOutcome,

@@ -84,9 +84,7 @@ def test_frame_cut_anywhere_is_refused(versions: list[Case]) -> None:
 
 @EACH_DECODER
 @EVERY_MESSAGE
-def test_trailing_bytes_are_ignored_in_requests_and_refused_in_responses(
-    versions: list[Case],
-) -> None:
+def test_trailing_bytes_are_ignored_in_requests_and_refused_in_responses(versions: list[Case]) -> None:
     for case in versions:
         frame = case.frame(random.Random(str(case)))
         for trailing in (b"\0", b"\xff" * 9):

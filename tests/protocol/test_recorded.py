@@ -21,11 +21,7 @@ from shoal.protocol.codec import (
     read_request_header,
 )
 from shoal.protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response, encode_fetch_response
-from shoal.protocol.produce import (
-    decode_produce_request,
-    decode_produce_response,
-    encode_produce_request,
-)
+from shoal.protocol.produce import decode_produce_request, decode_produce_response, encode_produce_request
 from shoal.records import (
     AbortedTransactions,
     Codec,

@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.records import AbortedTransactions, Decision, decide
 from tests.strategies import batches
-from tests.world.batches import (
-    CONTROL,
-    TRANSACTIONAL,
-    batch,
-    marker,
-    message,
-    view,
-)
+from tests.world.batches import CONTROL, TRANSACTIONAL, batch, marker, message, view
 
 ABORTED_PRODUCER = 7
 
@@ -49,10 +42,7 @@ def test_incomplete_batch_is_dropped_or_rebuilt(data: bytearray, expected: Decis
     ("data", "expected"),
     [
         (marker(0, ABORTED_PRODUCER, base_offset=10), Decision.DROP_CONTROL),
-        (
-            batch(3, base_offset=10, flags=TRANSACTIONAL, producer_id=ABORTED_PRODUCER),
-            Decision.DROP_ABORTED,
-        ),
+        (batch(3, base_offset=10, flags=TRANSACTIONAL, producer_id=ABORTED_PRODUCER), Decision.DROP_ABORTED),
         (batch(3, base_offset=10, holes=[0, 1, 2]), Decision.DROP_EMPTY),
         (message(1, offset=10), Decision.REBUILD_MAGIC),
     ],

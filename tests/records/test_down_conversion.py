@@ -29,15 +29,7 @@ from tests.records.down_conversions import (
 )
 from tests.strategies import INT64
 from tests.vectors import Vector, old_vectors
-from tests.world.batches import (
-    CONTROL,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-    Record,
-    batch,
-    marker,
-    whole_messages,
-)
+from tests.world.batches import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Record, batch, marker, whole_messages
 
 # The conversion of one batch, byte by byte.
 

@@ -25,15 +25,7 @@ from tests.records.down_conversions import (
     read_by_kafka_python,
     transactions,
 )
-from tests.world.batches import (
-    CONTROL,
-    Record,
-    batch,
-    marker,
-    message,
-    raw_batch,
-    whole_messages,
-)
+from tests.world.batches import CONTROL, Record, batch, marker, message, raw_batch, whole_messages
 
 # The size and the padding.
 

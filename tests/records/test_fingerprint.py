@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.native import NATIVE
-from shoal.records import (
-    PACKED_FINGERPRINT,
-    Codec,
-    fingerprint,
-    fingerprint_plain,
-    split,
-    stamp,
-)
+from shoal.records import PACKED_FINGERPRINT, Codec, fingerprint, fingerprint_plain, split, stamp
 from tests.native_path import PATHS
 from tests.strategies import INT16, INT64, batches
 from tests.world.batches import (

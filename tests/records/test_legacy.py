@@ -16,15 +16,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonB
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.protocol.fetch import FetchedPartition, decode_fetch_response
-from shoal.records import (
-    Codec,
-    Record,
-    read_key_value_headers,
-    read_records,
-    split,
-    verify_crc,
-    write_batch,
-)
+from shoal.records import Codec, Record, read_key_value_headers, read_records, split, verify_crc, write_batch
 from tests.each_case import each_case
 from tests.snapshots import Texts
 from tests.strategies import INT64
@@ -92,9 +84,7 @@ def test_recorded_messages_are_read_as_by_kafka_s_tool_and_other_libraries(
 
 
 @each_case("recorded", RECORDED, _name)
-def test_recorded_messages_are_rebuilt_as_one_batch(
-    recorded: tuple[Vector, FetchedPartition],
-) -> None:
+def test_recorded_messages_are_rebuilt_as_one_batch(recorded: tuple[Vector, FetchedPartition]) -> None:
     _, partition = recorded
     records = [record for batch in split(partition.record_set) for record in read_records(batch, LIMIT)]
     again = read_records(write_batch(records, Codec.LZ4), LIMIT)
@@ -217,10 +207,7 @@ def test_wrapper_beyond_the_limit_is_refused() -> None:
     for codec in CODECS:
         for magic in (0, 1):
             found = view_of(wrapper(magic, codec, big, offset=77))
-            with pytest.raises(
-                UnsupportedBatch,
-                match=rf"{size - 1}.*maximum",
-            ):
+            with pytest.raises(UnsupportedBatch, match=rf"{size - 1}.*maximum"):
                 read_records(found, size - 1)
         assert len(read_records(found, size)) == 20
     # 26 bytes each, and an object of ours for each of them.

@@ -96,9 +96,7 @@ def _values(record: Any) -> tuple[Any, ...]:
 
 
 @each_case("recorded", RECORDED, _name)
-def test_recorded_batches_are_read_as_by_other_libraries(
-    recorded: tuple[Vector, FetchedPartition],
-) -> None:
+def test_recorded_batches_are_read_as_by_other_libraries(recorded: tuple[Vector, FetchedPartition]) -> None:
     _, partition = recorded
     for stored in split(partition.record_set):
         found = [_values(record) for record in read_records(stored, LIMIT)]

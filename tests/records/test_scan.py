@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import CorruptBatch
-from shoal.records import (
-    AbortedTransactions,
-    CheckedCrcs,
-    Decision,
-    OffsetsGoBack,
-    RecordBatch,
-    Scan,
-    Walked,
-)
+from shoal.records import AbortedTransactions, CheckedCrcs, Decision, OffsetsGoBack, RecordBatch, Scan, Walked
 from tests.world.batches import TRANSACTIONAL, batch, marker
 
 ABORT = 0
@@ -50,11 +42,7 @@ def test_scan_refuses_a_batch_that_overlaps_the_previous_one() -> None:
 
 @pytest.mark.parametrize(
     ("crcs", "is_copied_refused", "is_dropped_refused"),
-    [
-        (CheckedCrcs.NONE, False, False),
-        (CheckedCrcs.DROPPED, False, True),
-        (CheckedCrcs.ALL, True, True),
-    ],
+    [(CheckedCrcs.NONE, False, False), (CheckedCrcs.DROPPED, False, True), (CheckedCrcs.ALL, True, True)],
 )
 def test_scan_refuses_a_wrong_crc_only_of_checked_batches(
     crcs: CheckedCrcs, is_copied_refused: bool, is_dropped_refused: bool

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from shoal.errors import CorruptBatch
 from shoal.records import stamp, verify_crc
 from tests.strategies import INT16, INT64, batches
-from tests.world.batches import (
-    DELETE_HORIZON,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-    batch,
-    raw_batch,
-    view,
-)
+from tests.world.batches import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, batch, raw_batch, view
 
 IDENTITIES = st.tuples(INT64, INT16, st.integers(0, 2**31 - 1))
 

@@ -66,12 +66,7 @@ def test_refuse_speculation_reads_the_setting_as_spark_does(value: str | None, i
 def test_offsets_are_chosen_as_with_spark_s_connector(spark: SparkSession, brokers: TwoBrokers) -> None:
     for history in brokers.topic(partitions=2):
         history.plain(3, 4)
-    rows = read(
-        spark,
-        brokers,
-        startingOffsets='{"topic": {"0": 3}}',
-        endingOffsets='{"topic": {"1": 3}}',
-    )
+    rows = read(spark, brokers, startingOffsets='{"topic": {"0": 3}}', endingOffsets='{"topic": {"1": 3}}')
     read_offsets = [(row.partition, row.base_offset, row.last_offset) for row in rows.collect()]
     assert sorted(read_offsets) == [(0, 3, 6), (1, 0, 2)]
 

@@ -128,10 +128,7 @@ def test_job_that_crashes_after_a_while_is_started_again(
 
 @pytest.mark.parametrize(
     ("error", "sound_s"),
-    [
-        (CRASHED, 60.0),
-        (PySparkException("Traceback\nshoal.errors.Disconnected: host:1: away\n"), 0.0),
-    ],
+    [(CRASHED, 60.0), (PySparkException("Traceback\nshoal.errors.Disconnected: host:1: away\n"), 0.0)],
     ids=["at once", "with an error of shoal's"],
 )
 def test_job_that_fails_for_good_ends_the_mirror(

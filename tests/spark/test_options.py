@@ -89,13 +89,7 @@ def write(**options: Any) -> WriteOptions:
     return WriteOptions.parse({**SINK, **options})
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"allowGaps": "on"},
-        {"group": "g"},
-    ],
-)
+@pytest.mark.parametrize("options", [{"allowGaps": "on"}, {"group": "g"}])
 def test_write_option_error_has_spark_s_spelling(options: dict[str, str], texts: Texts) -> None:
     with pytest.raises(ConfigError) as refused:
         write(**options)
@@ -147,11 +141,7 @@ def test_relative_directory_needs_no_dot(path: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {**SOURCE, "path": "/data"},
-        {"path": "s3://user:secret@bucket/kafka"},
-        {"path": "ftp://host/kafka"},
-    ],
+    [{**SOURCE, "path": "/data"}, {"path": "s3://user:secret@bucket/kafka"}, {"path": "ftp://host/kafka"}],
 )
 def test_directory_that_cannot_be_read_is_named(options: dict[str, str], texts: Texts) -> None:
     with pytest.raises(ConfigError) as raised:

@@ -27,9 +27,7 @@ def test_source_continues_at_spark_s_offsets(brokers: TwoBrokers) -> None:
     assert [tuple(each) for each in planned.value] == [("topic", 0, "topic", 60, 100)]
 
 
-def test_partition_without_an_offset_of_spark_s_is_read_from_its_beginning(
-    brokers: TwoBrokers,
-) -> None:
+def test_partition_without_an_offset_of_spark_s_is_read_from_its_beginning(brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(60)
     (planned,) = StreamReader(options(brokers)).partitions({}, {"topic": {"0": 60}})
     assert [tuple(each) for each in planned.value] == [("topic", 0, "topic", 0, 60)]

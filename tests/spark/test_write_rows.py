@@ -38,9 +38,7 @@ class Row(NamedTuple):
 def row(offset: int, count: int = 2, *, topic: str = "topic", partition: int = 0, **fields: Any) -> Row:
     values = [b"%s-%d at %d" % (topic.encode(), partition, offset + number) for number in range(count)]
     return Row(
-        topic,
-        partition,
-        bytes(batches.batch(values, base_offset=offset, base_timestamp=NOW_MS, **fields)),
+        topic, partition, bytes(batches.batch(values, base_offset=offset, base_timestamp=NOW_MS, **fields))
     )
 
 

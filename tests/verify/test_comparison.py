@@ -12,14 +12,7 @@ from shoal.verify import DifferenceKind, Outcome, Side
 from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.history import ABORT, NOW_MS, History
-from tests.world.verifying import (
-    altered,
-    cut,
-    flip,
-    lay_out,
-    partition,
-    rewrite,
-)
+from tests.world.verifying import altered, cut, flip, lay_out, partition, rewrite
 
 #: Records of each batch of :func:`mirrored`, and so its offsets: 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
 COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)

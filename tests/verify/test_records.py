@@ -180,9 +180,7 @@ def test_verify_names_a_large_batch_missing_in_a_recompressed_copy(sides: Sides,
     assert len(report.differences) == 1
 
 
-def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(
-    brokers: TwoBrokers,
-) -> None:
+def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(brokers: TwoBrokers) -> None:
     # Another tool copies the times that consumers see. The difference is in a batch without an append time.
     created = [Content(NOW_MS + number, b"k%d" % number, b"value") for number in range(60)]
     parts = [(created[:20], NOW_MS + 5000), (created[20:25], None), (created[25:], NOW_MS + 9000)]
@@ -194,6 +192,4 @@ def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(
     del copied[22]
     lay_out(brokers, [encode(copied)])
     (report,) = verified(brokers, group="none").partitions
-    assert [(each.kind, each.source) for each in report.differences] == [
-        (DifferenceKind.MISSING, (22, 23)),
-    ]
+    assert [(each.kind, each.source) for each in report.differences] == [(DifferenceKind.MISSING, (22, 23))]

@@ -279,12 +279,7 @@ def old_message(content: Content, magic: int, offset: int) -> bytearray:
 
 
 def old_wrapper(
-    contents: Sequence[Content],
-    magic: int,
-    codec: Codec,
-    offsets: Sequence[int],
-    *,
-    is_relative: bool = True,
+    contents: Sequence[Content], magic: int, codec: Codec, offsets: Sequence[int], *, is_relative: bool = True
 ) -> bytearray:
     """Build a compressed message of others, whose inner offsets magic 1 may count from its first."""
     first = offsets[0] if magic and is_relative else 0

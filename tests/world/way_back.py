@@ -97,11 +97,7 @@ def _logs(config: ClientConfig, broker: Broker) -> Iterator[CutLog]:
         for number, partition in sorted(topic.partitions.items()):
             log = broker.log(TOPIC, number)
             yield CutLog(
-                TOPIC,
-                str(topic.topic_id),
-                log.log_start_offset,
-                log.log_end_offset,
-                partition.leader_epoch,
+                TOPIC, str(topic.topic_id), log.log_start_offset, log.log_end_offset, partition.leader_epoch
             )
 
 

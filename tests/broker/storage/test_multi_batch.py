@@ -16,9 +16,7 @@ LARGEST_SEQUENCE = 2**31 - 1
 MARKED = "shoal-multi-batch"
 
 
-def test_repeated_request_of_a_forgotten_producer_is_recognized(
-    unique: str,
-) -> None:
+def test_repeated_request_of_a_forgotten_producer_is_recognized(unique: str) -> None:
     sent = b"".join(numbered(0, 2, 2))
     with Broker(config={"shoal.multi.batch.produce": "true"}) as taking:
         taking.create_topic(unique)

@@ -12,11 +12,7 @@ import pytest
 
 from shoal import RecordMetadata
 from shoal.error_codes import ErrorCode
-from shoal.errors import (
-    BrokerError,
-    DeliveryTimedOut,
-    Disconnected,
-)
+from shoal.errors import BrokerError, DeliveryTimedOut, Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker, BrokerCluster
 from tests.client.producer.produced import producer, values

@@ -10,11 +10,7 @@ from concurrent.futures import Future
 import pytest
 
 from shoal import RecordMetadata
-from shoal.errors import (
-    BrokerError,
-    BufferFull,
-    DeliveryTimedOut,
-)
+from shoal.errors import BrokerError, BufferFull, DeliveryTimedOut
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.client.producer.produced import producer, values

@@ -11,9 +11,7 @@ import pytest
 
 from shoal import RecordMetadata
 from shoal.error_codes import ErrorCode
-from shoal.errors import (
-    BrokerError,
-)
+from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker, BrokerCluster
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
@@ -47,9 +45,7 @@ def test_stock_broker_receives_one_batch_per_request(broker: Broker) -> None:
     assert counted.hits >= 50
 
 
-def test_multi_batch_request_in_doubt_is_resolved_by_a_stock_broker(
-    generous: Broker,
-) -> None:
+def test_multi_batch_request_in_doubt_is_resolved_by_a_stock_broker(generous: Broker) -> None:
     given = some_batches(60, records=2)
     with producer(generous, send_raw_bytes=True) as ours:
         ours.send("topic", given[0], partition=0).result(10)

@@ -6,12 +6,7 @@ import pytest
 
 from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata
 from shoal.client.producer.producer import partition_of_key
-from shoal.errors import (
-    BrokerError,
-    ConfigError,
-    CorruptBatch,
-    UnsupportedBatch,
-)
+from shoal.errors import BrokerError, ConfigError, CorruptBatch, UnsupportedBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, fingerprint
 from shoal_broker import Broker

@@ -113,13 +113,7 @@ def test_region_of_a_custom_domain_is_the_environment_s(monkeypatch: pytest.Monk
     assert options_of(iam(**{"bootstrap.servers": "kafka.example:9098"}))["region"] == "ap-south-1"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        'awsProfil="dev"',
-        'awsRoleAccessKeyId="k"',
-    ],
-)
+@pytest.mark.parametrize("options", ['awsProfil="dev"', 'awsRoleAccessKeyId="k"'])
 def test_unusable_option_is_named(options: str, texts: Texts) -> None:
     with pytest.raises(ConfigError) as refused:
         read_security(iam(options), "the file")
@@ -184,11 +178,7 @@ def test_role_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
         return {"Credentials": {**key, "Expiration": "2999-01-01T00:00:00Z"}}
 
     monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", call)
-    role = {
-        "awsRoleArn": "arn:aws:iam::1:role/m",
-        "awsRoleExternalId": "x",
-        "awsStsRegion": "us-east-1",
-    }
+    role = {"awsRoleArn": "arn:aws:iam::1:role/m", "awsRoleExternalId": "x", "awsStsRegion": "us-east-1"}
     tokens = IamTokens({"region": "eu-west-1", **role})
     assert tokens.token()
     query = dict(parse_qsl(urlsplit(signed_url(tokens.token())).query))

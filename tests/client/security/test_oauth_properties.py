@@ -11,13 +11,7 @@ import pytest
 from rig.authority import Authority
 from shoal.client.config import ClientConfig
 from shoal.client.security import Security, read_security
-from shoal.client.security.login import (
-    ClientCredentials,
-    OAuthLogin,
-    TokenClass,
-    TokenEndpoint,
-    TokenFile,
-)
+from shoal.client.security.login import ClientCredentials, OAuthLogin, TokenClass, TokenEndpoint, TokenFile
 from shoal.client.security.tls import TlsSettings
 from shoal.client.security.token import AccessToken
 from shoal.errors import ConfigError

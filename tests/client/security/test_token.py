@@ -42,16 +42,7 @@ def test_token_that_is_no_jwt_is_opaque(text: str) -> None:
     assert (token.value, token.subject, token.lives_s) == (text, "", None)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " \n",
-        '{"access_token": "x"}',
-        "a" * 500_001,
-        jwt(exp=0),
-    ],
-)
+@pytest.mark.parametrize("text", ["", " \n", '{"access_token": "x"}', "a" * 500_001, jwt(exp=0)])
 def test_unusable_token_is_named_by_its_source(text: str, texts: Texts) -> None:
     with pytest.raises(NoCredentials) as error:
         read_token(text, "the file")
@@ -111,14 +102,7 @@ def test_class_of_the_user_gives_tokens_by_one_object() -> None:
     assert [retrieve(login).value for _ in range(2)] == ["t-1-1", "t-1-2"]
 
 
-@pytest.mark.parametrize(
-    ("how", "may_pass"),
-    [
-        ("", True),
-        ("config", False),
-        ("bytes", False),
-    ],
-)
+@pytest.mark.parametrize(("how", "may_pass"), [("", True), ("config", False), ("bytes", False)])
 def test_failure_of_the_user_s_class_is_named(how: str, may_pass: bool, texts: Texts) -> None:
     with pytest.raises(NoCredentials) as error:
         retrieve(OAuthLogin(TokenClass(f"{__name__}:Failing", (("how", how),))))

@@ -239,9 +239,7 @@ def test_connections_of_strangers_do_not_affect_the_driver(
     assert capfd.readouterr().err == ""
 
 
-def test_connections_without_token_do_not_keep_tasks_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_connections_without_token_do_not_keep_tasks_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.control.server.MOST_STRANGERS", 4)
     driver = TaskServer()
     with contextlib.ExitStack() as held:
@@ -273,9 +271,7 @@ def test_failing_callback_does_not_end_the_task(caplog: pytest.LogCaptureFixture
     server.close()
 
 
-def test_line_of_a_task_that_the_driver_cannot_handle_is_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_line_of_a_task_that_the_driver_cannot_handle_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     mistakes = ["a mistake of the driver"]
 
     def fail_once() -> Mapping[TopicPartition, str]:

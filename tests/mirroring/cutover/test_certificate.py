@@ -34,12 +34,7 @@ CERTIFICATE = Certificate(
     {"orders": "west.orders"},
     (
         CutPartition(
-            0,
-            CutLog("orders", "id-1", 3, 10, 4),
-            CutLog("west.orders", None, 0, 8, -1),
-            (0, 0),
-            8,
-            5,
+            0, CutLog("orders", "id-1", 3, 10, 4), CutLog("west.orders", None, 0, 8, -1), (0, 0), 8, 5
         ),
         CutPartition(1, CutLog("orders", "id-1", 0, 0, 4), CutLog("west.orders", None, 0, 0, -1), None, 0, 0),
     ),

@@ -25,15 +25,7 @@ CUT = CutPartition(
     0, CutLog("orders", "A-id", 0, 11, 3), CutLog("west.orders", "B-id", 0, 9, 5), (0, 0), 9, 4
 )
 CERTIFICATE = Certificate(
-    "",
-    CutCluster("A", ""),
-    CutCluster("B", ""),
-    "g",
-    "rules",
-    {"orders": "west.orders"},
-    (CUT,),
-    (),
-    {},
+    "", CutCluster("A", ""), CutCluster("B", ""), "g", "rules", {"orders": "west.orders"}, (CUT,), (), {}
 )
 HERE, THERE = FailbackLog("B-id", 0, 20), FailbackLog("A-id", 0, 11)
 

@@ -72,10 +72,7 @@ MISSING = Difference(DifferenceKind.MISSING, OffsetRange(3, 4), OffsetRange(3, 3
     ],
 )
 def test_mirror_gate(
-    holder: str | None,
-    partitions: Sequence[PartitionSeen],
-    begun: Mapping[TopicPartition, int],
-    texts: Texts,
+    holder: str | None, partitions: Sequence[PartitionSeen], begun: Mapping[TopicPartition, int], texts: Texts
 ) -> None:
     texts(_told(mirror_verdict("g", holder, partitions, begun)))
 
@@ -130,14 +127,7 @@ def test_ends_behind_the_cut(partitions: Sequence[PartitionSeen], texts: Texts) 
 
 @pytest.mark.parametrize(
     "partition",
-    [
-        seen(9, 9),
-        seen(12, 10),
-        seen(9, 8),
-        seen(9, None),
-        seen(9, None, start=9),
-        seen(0, None, of=PAID),
-    ],
+    [seen(9, 9), seen(12, 10), seen(9, 8), seen(9, None), seen(9, None, start=9), seen(0, None, of=PAID)],
 )
 def test_complete_gate(partition: PartitionSeen, texts: Texts) -> None:
     texts(_told(complete_verdict({ORDERS: 9}, [partition])))

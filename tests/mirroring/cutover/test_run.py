@@ -27,13 +27,7 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupReport, GroupsReport
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
-from shoal.verify import (
-    Aligned,
-    Alignment,
-    PartitionReport,
-    VerifyProgress,
-    VerifyReport,
-)
+from shoal.verify import Aligned, Alignment, PartitionReport, VerifyProgress, VerifyReport
 
 ORDERS = TopicPartition("orders", 0)
 TIMEOUT_S = 150.0  # the ends stand still for 5 s
@@ -43,12 +37,7 @@ def equal(begin: int, end: int) -> VerifyReport:
     """Return the comparison of all offsets between two."""
     alignment = Alignment(Aligned.BY_ORIGIN, begin, begin, "")
     partition = PartitionReport(
-        ORDERS,
-        ORDERS,
-        alignment=alignment,
-        records=end - begin,
-        batches=1,
-        reached=(end, end),
+        ORDERS, ORDERS, alignment=alignment, records=end - begin, batches=1, reached=(end, end)
     )
     return VerifyReport("g", (partition,), (), 0.0)
 
@@ -135,24 +124,13 @@ def config(name: str) -> ClientConfig:
 
 
 def cut(
-    clusters: Clusters,
-    tmp_path: Path,
-    on_event: Callable[[GateEvent], object] = lambda _: None,
-    **more: Any,
+    clusters: Clusters, tmp_path: Path, on_event: Callable[[GateEvent], object] = lambda _: None, **more: Any
 ) -> CutoverReport:
     mirror = MirrorOptions(config("source"), config("destination"), TopicSelection("orders"))
-    given: dict[str, Any] = {
-        "certificate": str(tmp_path / "c.json"),
-        "timeout_s": TIMEOUT_S,
-        **more,
-    }
+    given: dict[str, Any] = {"certificate": str(tmp_path / "c.json"), "timeout_s": TIMEOUT_S, **more}
     options = CutoverOptions(mirror, GroupSelection(".*"), **given)
     return CutoverRun(
-        clusters,
-        options,
-        on_event=on_event,
-        clock=lambda: clusters.now,
-        pause=clusters.pause,
+        clusters, options, on_event=on_event, clock=lambda: clusters.now, pause=clusters.pause
     ).run()
 
 

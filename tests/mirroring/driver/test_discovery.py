@@ -85,9 +85,7 @@ def test_recreated_topic_is_reported(brokers: TwoBrokers) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_refused_topic_warns_once_and_does_not_affect_others(
-    brokers: TwoBrokers,
-) -> None:
+def test_refused_topic_warns_once_and_does_not_affect_others(brokers: TwoBrokers) -> None:
     with discovering(brokers) as found:
         refused = brokers.destination.faults.add(
             ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders-bad"

@@ -44,10 +44,7 @@ class Said:
 @contextmanager
 def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, Lookout, Said]]:
     mirror = replace(
-        brokers.options("orders"),
-        refresh_s=0.05,
-        timing=Timing(shortest_refresh_s=0.05),
-        **wanted,
+        brokers.options("orders"), refresh_s=0.05, timing=Timing(shortest_refresh_s=0.05), **wanted
     )
     said = Said()
     schedule = PartitionSchedule({"orders": PreparedTopic("orders", "copy", 1, False)}, said.metrics)

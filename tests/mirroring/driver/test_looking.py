@@ -121,15 +121,7 @@ def test_progress_is_reported_from_the_first_phase() -> None:
     assert mirror.reported[0].phase == "checking the clusters"
 
 
-@pytest.mark.parametrize(
-    "phase",
-    [
-        Phase.CHECKING,
-        Phase.STARTING_SPARK,
-        Phase.STARTING_TASKS,
-        Phase.COPYING,
-    ],
-)
+@pytest.mark.parametrize("phase", [Phase.CHECKING, Phase.STARTING_SPARK, Phase.STARTING_TASKS, Phase.COPYING])
 def test_stop_is_answered_before_the_second_report(phase: Phase, texts: Texts) -> None:
     mirror = Mirror()
     with mirror.running(mirror.copy):

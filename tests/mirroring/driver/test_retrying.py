@@ -71,9 +71,7 @@ def test_incident_is_retried_only_on_request() -> None:
     assert mirror.due_after(10 * INTERVAL_S) == [], "a request counts once"
 
 
-def test_partition_with_too_large_record_continues_once_accepted(
-    brokers: TwoBrokers,
-) -> None:
+def test_partition_with_too_large_record_continues_once_accepted(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic("topic", max_message_bytes="600")
     history.plain(1).plain(100)
     mirror = Mirror()
@@ -95,9 +93,7 @@ def test_partition_with_too_large_record_continues_once_accepted(
     brokers.assert_exact(history)
 
 
-def test_last_report_of_a_stopped_task_does_not_change_the_partition(
-    brokers: TwoBrokers,
-) -> None:
+def test_last_report_of_a_stopped_task_does_not_change_the_partition(brokers: TwoBrokers) -> None:
     brokers.topic("topic")[0].plain(4)
     mirror = Mirror()
     copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, OPEN_END)), brokers.settings)

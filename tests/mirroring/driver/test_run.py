@@ -345,9 +345,7 @@ def test_group_of_an_older_version_continues(from_now_on: Mirrors) -> None:
     assert from_now_on.once(**LATEST_START).records == 4
 
 
-def test_newer_topic_with_silent_leader_at_the_start_is_not_skipped(
-    from_now_on: Mirrors,
-) -> None:
+def test_newer_topic_with_silent_leader_at_the_start_is_not_skipped(from_now_on: Mirrors) -> None:
     create(from_now_on, "orders-new").plain(4)
     faults = from_now_on.brokers.source.faults
     silent = faults.add(
@@ -360,9 +358,7 @@ def test_newer_topic_with_silent_leader_at_the_start_is_not_skipped(
     assert service.end().records == 2 + 4
 
 
-def test_running_mirror_begins_later_topics_at_their_beginning(
-    from_now_on: Mirrors,
-) -> None:
+def test_running_mirror_begins_later_topics_at_their_beginning(from_now_on: Mirrors) -> None:
     create(from_now_on, "orders-new").plain(4)
     service = Service(from_now_on, **LATEST_START)
     wait_until(lambda: from_now_on.copied("orders-new") == 4, 30)

@@ -166,8 +166,7 @@ def test_wrong_command_is_refused_with_its_reason(
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"limit": "0"}, {"limit": "-5"}, {"limit": "2000000g"}, {"pause": "("}, {"control": ""}],
+    "options", [{"limit": "0"}, {"limit": "-5"}, {"limit": "2000000g"}, {"pause": "("}, {"control": ""}]
 )
 def test_option_that_cannot_be_used_is_refused(options: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -12,14 +12,7 @@ import pytest
 
 from shoal.mirroring.model import offset_map
 from shoal.mirroring.model.counting import Piece
-from shoal.mirroring.model.offset_map import (
-    Exactness,
-    Milestone,
-    OffsetMap,
-    Question,
-    Stretch,
-    Translation,
-)
+from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Question, Stretch, Translation
 from tests.nights import night_seeds
 from tests.world.maps import translate
 

@@ -244,16 +244,7 @@ def test_malformed_position_of_shoal_is_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata",
-    [
-        "shoal4",
-        "shoal4{",
-        "shoal4[]",
-        "shoal1{}",
-        "shoal4{}",
-        "shoal40{}",
-        "shoal4" + "[" * 4000,
-    ],
+    "metadata", ["shoal4", "shoal4{", "shoal4[]", "shoal1{}", "shoal4{}", "shoal40{}", "shoal4" + "[" * 4000]
 )
 def test_position_of_another_version_is_refused(metadata: str) -> None:
     with pytest.raises(ConfigError, match=r"version.*another"):

@@ -75,9 +75,7 @@ def test_earlier_jvm_counts_from_the_mirror_s_start(java: subprocess.Popen[str])
     assert jvm.cpu_s < 0.1
 
 
-def test_process_called_java_without_counters_has_no_garbage_collections(
-    java: subprocess.Popen[str],
-) -> None:
+def test_process_called_java_without_counters_has_no_garbage_collections(java: subprocess.Popen[str]) -> None:
     """The child is no real JVM, so it publishes no counters."""
     (jvm,) = of(LocalProcesses()(), java)
     assert jvm.gc is None

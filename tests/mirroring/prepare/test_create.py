@@ -178,8 +178,7 @@ def test_unsuitable_existing_topic_prevents_any_creation(sides: Sides) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topics", "rename"),
-    [("a", "a=b"), ("(a.*)", r"(.*)=west.\1"), ("[^.]*", r"(.*)=west.\1")],
+    ("topics", "rename"), [("a", "a=b"), ("(a.*)", r"(.*)=west.\1"), ("[^.]*", r"(.*)=west.\1")]
 )
 def test_mirror_into_the_same_cluster_with_separating_rename_is_allowed(
     sides: Sides, topics: str, rename: str

@@ -22,8 +22,7 @@ def why(topics: str, exclude: str | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("topics", "meant"),
-    [("h_*", "h_.*"), ("x.*,h_*", "h_.*"), ("a.?-*", r"a\..-.*"), ("h_zst?", "h_zst.")],
+    ("topics", "meant"), [("h_*", "h_.*"), ("x.*,h_*", "h_.*"), ("a.?-*", r"a\..-.*"), ("h_zst?", "h_zst.")]
 )
 def test_unmatched_glob_suggests_its_regular_expression(topics: str, meant: str) -> None:
     assert all(each in why(topics) for each in (f"selection '{topics}'", f"mean '{meant}' by"))

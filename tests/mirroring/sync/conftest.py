@@ -50,13 +50,7 @@ class Groups:
         return fetch_offsets(getattr(self, side), group, [key]).get(key)
 
     def sync(self, groups: str = ".*", **more: Any) -> GroupSync:
-        return GroupSync(
-            self.source,
-            self.destination,
-            self.two.settings,
-            GroupSelection(groups),
-            **more,
-        )
+        return GroupSync(self.source, self.destination, self.two.settings, GroupSelection(groups), **more)
 
     def round(self, *, apply: bool = True, **more: Any) -> GroupsReport:
         return self.sync(**more).round(self.topics, apply=apply)

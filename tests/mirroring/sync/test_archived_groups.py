@@ -48,10 +48,7 @@ def test_round_archives_the_offsets_of_mirrored_topics_by_their_names_there(
     report = archiving.rounds.round({"topic": "renamed"})
     assert read_groups(archiving.store) == {"g": {TopicPartition("renamed", 0): 4}}
     rows = {each.partition.topic: (each.action, each.exactness) for each in report.groups[0].offsets}
-    assert rows == {
-        "topic": (Action.WRITTEN, Exactness.EXACT),
-        "other": (Action.NOT_MIRRORED, None),
-    }
+    assert rows == {"topic": (Action.WRITTEN, Exactness.EXACT), "other": (Action.NOT_MIRRORED, None)}
 
 
 def test_round_writes_a_file_only_if_an_offset_has_changed(groups: Groups, archiving: Archiving) -> None:

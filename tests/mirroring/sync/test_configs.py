@@ -25,10 +25,7 @@ def topic(**changes: str) -> dict[str, ConfigEntry]:
     }
 
 
-def drift(
-    source: dict[str, ConfigEntry],
-    destination: dict[str, ConfigEntry],
-) -> dict[str, str | None]:
+def drift(source: dict[str, ConfigEntry], destination: dict[str, ConfigEntry]) -> dict[str, str | None]:
     return config_drift(source, destination)
 
 

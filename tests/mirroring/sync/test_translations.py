@@ -8,14 +8,7 @@ from contextlib import contextmanager
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
-from shoal.mirroring.model.offset_map import (
-    Exactness,
-    Milestone,
-    OffsetMap,
-    Question,
-    Stretch,
-    Translation,
-)
+from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Question, Stretch, Translation
 from shoal.mirroring.sync.translations import Asked, MirroredCopy, MirroredLog, count
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec

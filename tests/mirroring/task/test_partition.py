@@ -91,9 +91,7 @@ def test_suspect_second_refusal_soon_stops_the_partition(refused_once: Partition
     assert all(each in refused_once.state.stopped.reason for each in ("it is refused", "second try"))
 
 
-def test_suspect_second_refusal_minutes_later_counts_as_the_first(
-    brokers: TwoBrokers,
-) -> None:
+def test_suspect_second_refusal_minutes_later_counts_as_the_first(brokers: TwoBrokers) -> None:
     settings = brokers.with_timing(forget_refusal_s=0.0).settings
     copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, 9)), settings)
     for _ in range(2):

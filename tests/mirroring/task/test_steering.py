@@ -110,10 +110,7 @@ def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver:
 @pytest.mark.parametrize("is_by_name", [False, True], ids=["by id", "by name"])
 @pytest.mark.parametrize("paused", [{"topic", "other"}, {"topic"}], ids=["all paused", "topic paused"])
 def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
-    brokers: TwoBrokers,
-    driver: LookingDriver,
-    is_by_name: bool,
-    paused: set[str],
+    brokers: TwoBrokers, driver: LookingDriver, is_by_name: bool, paused: set[str]
 ) -> None:
     driver.brokers = brokers = brokers.with_timing(recreated_after_s=0.05)
     if is_by_name:

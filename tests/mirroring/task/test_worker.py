@@ -127,9 +127,7 @@ def test_partition_refused_for_long_is_copied_by_a_worker_of_its_own(
     brokers.assert_exact(stuck, partition=1)
 
 
-def test_slow_alignment_of_a_failed_partition_does_not_delay_the_others(
-    brokers: TwoBrokers,
-) -> None:
+def test_slow_alignment_of_a_failed_partition_does_not_delay_the_others(brokers: TwoBrokers) -> None:
     """An alignment requests offsets from the leader, and a slow one costs its own partition time only."""
     well, stuck = brokers.topic("topic", 2)
     control = Watched()
@@ -166,9 +164,7 @@ def test_end_of_a_task_does_not_wait_for_a_stalled_leader(brokers: TwoBrokers) -
         assert brokers.position("topic", 1).source_offset == 0  # its outcome is not known
 
 
-def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(
-    brokers: TwoBrokers,
-) -> None:
+def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(brokers: TwoBrokers) -> None:
     # The worker is not left behind, it ends.
     brokers = brokers.with_timing(end_patience_s=0.3)
     well, _ = brokers.topic("topic", 2)

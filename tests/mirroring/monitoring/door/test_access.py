@@ -61,8 +61,7 @@ def basic(credentials: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "authorization",
-    [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f":{TOKEN}"), basic(f"anyone:{TOKEN}")],
+    "authorization", [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f":{TOKEN}"), basic(f"anyone:{TOKEN}")]
 )
 def test_request_with_token_is_answered(tmp_path: Path, authorization: str) -> None:
     with serving(token_file(tmp_path)) as server:
@@ -101,20 +100,14 @@ def test_request_without_token_is_refused(tmp_path: Path, authorization: str | N
 
 def test_request_without_token_for_another_host_is_misdirected(tmp_path: Path) -> None:
     """An attacker's page must not see whether there is a token."""
-    with (
-        serving(token_file(tmp_path)) as server,
-        socket.create_connection(server, timeout=10) as connection,
-    ):
+    with serving(token_file(tmp_path)) as server, socket.create_connection(server, timeout=10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: attacker.example\r\n\r\n")
         assert connection.recv(12) == b"HTTP/1.0 421"
 
 
 def test_request_with_token_may_have_any_host(tmp_path: Path) -> None:
     """A proxy may pass its own name on."""
-    with (
-        serving(token_file(tmp_path)) as server,
-        socket.create_connection(server, timeout=10) as connection,
-    ):
+    with serving(token_file(tmp_path)) as server, socket.create_connection(server, timeout=10) as connection:
         head = f"GET / HTTP/1.1\r\nHost: proxy.example\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(12) == b"HTTP/1.0 200"

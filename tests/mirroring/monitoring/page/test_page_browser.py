@@ -107,11 +107,7 @@ def test_page_shows_a_task_from_its_start_to_its_end(browser: Browser, brokers: 
         assert "3 partitions" in browser.text("#partitions")
         assert {
             name for name in ("orders-0", "orders-1", "clicks-0") if name in browser.text("#partitions")
-        } == {
-            "orders-0",
-            "orders-1",
-            "clicks-0",
-        }
+        } == {"orders-0", "orders-1", "clicks-0"}
         decisions = metrics.progress().decisions
         assert all(f"{name}\t{count}" in browser.text("#decisions") for name, count in decisions.items())
         assert all(topic in browser.text("#topics") for topic in ("orders", "clicks"))

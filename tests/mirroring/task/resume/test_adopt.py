@@ -217,10 +217,7 @@ def test_open_transaction_at_the_destination_delays_the_adoption(
     ids=["missing", "altered", "doubled", "foreign"],
 )
 def test_copy_with_one_record_that_differs_is_refused_with_its_offset(
-    adopting: TwoBrokers,
-    history: History,
-    edit: Callable[[list[Content]], list[Content]],
-    sentence: str,
+    adopting: TwoBrokers, history: History, edit: Callable[[list[Content]], list[Content]], sentence: str
 ) -> None:
     varied(history, 4, 4, 4)
     items = edit(history.committed)
