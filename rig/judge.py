@@ -325,19 +325,21 @@ def _aligned(
     due: Sequence[_Occurrence], copy: Sequence[_Occurrence], may_lack: Collection[int]
 ) -> list[_Occurrence]:
     """
-    Return which records a copy in order has, of equal ones: those that leave out the fewest others.
+    Return which records a copy in order has, of equal ones: as many as possible.
 
-    Of as many, those with more that may not be missing. The table has the best sum for each end of both logs.
+    Of as many, those before whose last one the fewest are missing that may not be. The table has the best sum
+    for each end of both logs.
     """
-    worth = [len(due) + (0 if place in may_lack else 1) for place in range(len(due))]
+    worth = len(due) + 1
+    price = [0 if place in may_lack else 1 for place in range(len(due))]
     best = [[0] * (len(due) + 1) for _ in range(len(copy) + 1)]
     for number, found in reversed(list(enumerate(copy))):
         for place, wanted in reversed(list(enumerate(due))):
-            both = worth[place] + best[number + 1][place + 1] if found.content == wanted.content else 0
-            best[number][place] = max(both, best[number + 1][place], best[number][place + 1])
+            both = worth + best[number + 1][place + 1] if found.content == wanted.content else 0
+            best[number][place] = max(both, best[number + 1][place], best[number][place + 1] - price[place])
     aligned, place = [], 0
     for number, found in enumerate(copy):
-        while place < len(due) and best[number][place] == best[number][place + 1]:
+        while place < len(due) and best[number][place] == best[number][place + 1] - price[place]:
             place += 1
         if place < len(due) and best[number][place] > best[number + 1][place]:
             aligned.append(due[place])

@@ -212,6 +212,11 @@ def test_copy_may_lack_equal_records_before_and_behind_those_it_has() -> None:
     assert not judge_copy(again, [(0, "a"), (1, "b"), (2, "a"), (3, "c")], may_lack=lacking[:3]).is_exact
 
 
+def test_copy_that_lacks_records_before_the_later_of_equal_ones_has_the_former() -> None:
+    again = list(enumerate("acaxca"))
+    assert judge_copy(again, [(0, "c"), (1, "a")], least=0, may_lack=[0, 1, 2]).is_exact
+
+
 def test_copy_has_as_many_of_equal_records_as_it_can() -> None:
     """Its two are those of the middle, where one may lack: two that may not would leave it one too many."""
     again = list(enumerate("abrab"))
