@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import pytest
 
-from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch
-from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
+from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import (
     decode_request,
     decode_response,
@@ -20,8 +18,8 @@ from shoal.protocol.codec import (
     read_correlation_id,
     read_request_header,
 )
-from shoal.protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response, encode_fetch_response
-from shoal.protocol.produce import decode_produce_request, decode_produce_response, encode_produce_request
+from shoal.protocol.fetch import FetchedPartition, decode_fetch_response
+from shoal.protocol.produce import decode_produce_request
 from shoal.records import (
     AbortedTransactions,
     Codec,
@@ -99,115 +97,6 @@ def test_message_is_encoded_as_recorded(vector: Vector) -> None:
     else:
         encoded = encode_response(message, vector.correlation_id)
     assert encoded == vector.size.to_bytes(4) + vector.frame
-
-
-@recorded(api="Fetch", direction="response")
-def test_fetch_response_is_decoded_as_indexed(vector: Vector) -> None:
-    response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
-    fields = vector.fields
-    assert response.throttle_time_ms == fields.get("throttle_time_ms", 0)
-    assert (response.error_code, response.session_id) == (
-        fields.get("error_code", 0),
-        fields.get("session_id", 0),
-    )
-    expected = [
-        (topic.get("topic") or topic["topic_id"], each)
-        for topic in fields["responses"]
-        for each in topic["partitions"]
-    ]
-    assert len(response.partitions) == len(expected)
-    for found, (topic, each) in zip(response.partitions, expected, strict=True):
-        assert (found.topic, found.partition) == (topic, each["partition_index"])
-        assert (found.error_code, found.high_watermark) == (each["error_code"], each["high_watermark"])
-        assert found.last_stable_offset == each.get("last_stable_offset", -1)
-        assert found.log_start_offset == each.get("log_start_offset", -1)
-        assert found.preferred_read_replica == each.get("preferred_read_replica", -1)
-        assert list(found.aborted_transactions) == [
-            (aborted["producer_id"], aborted["first_offset"])
-            for aborted in each.get("aborted_transactions") or ()
-        ]
-        assert len(found.record_set) == (each["records"] or {"bytes": 0})["bytes"]
-
-
-@recorded(api="Fetch", direction="response")
-def test_fetch_response_is_encoded_as_recorded(vector: Vector) -> None:
-    """Except for ignored fields, nulls, empty arrays, and a topic that is listed twice."""
-    response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
-    details = [each for topic in vector.fields["responses"] for each in topic["partitions"]]
-    size, *parts = encode_fetch_response(response, vector.version, vector.correlation_id)
-    written = b"".join(parts)
-    assert int.from_bytes(size) == len(written)
-    read = decode_fetch_response(memoryview(written), vector.version, vector.names)
-    assert replace(read, partitions=_sorted(read)) == replace(response, partitions=_sorted(response))
-    listed = [topic.get("topic") or topic["topic_id"] for topic in vector.fields["responses"]]
-    if len(set(listed)) == len(listed) and all(
-        each.get("aborted_transactions") != [] and each["records"] is not None for each in details
-    ):
-        assert written == vector.frame
-
-
-def _sorted(response: FetchResponse) -> list[FetchedPartition]:
-    return sorted(response.partitions, key=lambda each: (each.topic, each.partition))
-
-
-@recorded(api="Produce", direction="request")
-def test_produce_request_is_decoded_and_encoded_as_recorded(vector: Vector) -> None:
-    request = decode_produce_request(memoryview(vector.frame), vector.version, names=vector.names)
-    fields = vector.fields
-    assert (request.transactional_id, request.acks, request.timeout_ms) == (
-        fields.get("transactional_id"),
-        fields["acks"],
-        fields["timeout_ms"],
-    )
-    assert [(each.topic, each.partition, len(each.record_set)) for each in request.partitions] == [
-        (topic.get("name") or topic["topic_id"], each["index"], each["records"]["bytes"])
-        for topic in fields["topic_data"]
-        for each in topic["partition_data"]
-    ]
-    if request.transactional_id is not None:
-        return  # which the client does not write
-    topics: dict[Any, list[tuple[int, list[memoryview]]]] = {}
-    for each in request.partitions:
-        topics.setdefault(each.topic_id or each.topic, []).append((each.partition, [each.record_set]))
-    parts = encode_produce_request(
-        topics,
-        version=vector.version,
-        correlation_id=vector.correlation_id,
-        client_id="recorder",
-        acks=request.acks,
-        timeout_ms=request.timeout_ms,
-    )
-    assert b"".join(parts) == vector.size.to_bytes(4) + vector.frame
-
-
-@recorded(api="Produce", direction="response", oldest=CLIENT_VERSIONS[ApiKey.PRODUCE][0])
-def test_produce_response_is_decoded_as_indexed(vector: Vector) -> None:
-    outcomes = decode_produce_response(memoryview(vector.frame), vector.version, vector.names)
-    assert [
-        {
-            "name": each.topic,
-            "index": each.partition,
-            "error_code": each.error_code,
-            "base_offset": each.base_offset,
-            "log_append_time_ms": each.log_append_time_ms,
-            "log_start_offset": each.log_start_offset,
-            "error_message": each.error_message,
-        }
-        for each in outcomes
-    ] == [
-        {
-            "name": topic.get("name") or topic["topic_id"],
-            "index": each["index"],
-            "error_code": each["error_code"],
-            "base_offset": each["base_offset"],
-            "log_append_time_ms": each["log_append_time_ms"],
-            "log_start_offset": each["log_start_offset"],
-            "error_message": each.get("error_message"),
-        }
-        for topic in vector.fields["responses"]
-        for each in topic["partition_responses"]
-    ]
-    assert all(ErrorCode.of(each.error_code) == each.error_code for each in outcomes)
 
 
 def record_sets(vector: Vector) -> dict[str, memoryview]:

@@ -14,10 +14,7 @@ from tests.native_path import PATHS
 from tests.strategies import INT16, INT64, batches
 from tests.world.batches import (
     LOG_APPEND_TIME,
-    TRANSACTIONAL,
     batch,
-    marker,
-    message,
     patched,
     raw_batch,
     view,
@@ -100,11 +97,6 @@ def plain(record_set: bytes | bytearray, position: int = 0, **options: int) -> b
     return fingerprint_plain(memoryview(record_set), position, **chosen)  # type: ignore[arg-type]
 
 
-def counts(rows: bytes) -> list[int]:
-    """Return the number of records of each batch."""
-    return [count for _, _, count, _, _ in PACKED_FINGERPRINT.iter_unpack(rows)]
-
-
 def run(*found: bytearray) -> bytearray:
     """Lay batches out from offset 100 on, without gaps."""
     laid, offset = bytearray(), 100
@@ -113,9 +105,6 @@ def run(*found: bytearray) -> bytearray:
         offset += int.from_bytes(each[23:27]) + 1
         laid += each
     return laid
-
-
-FIRST, SECOND = batch(3, producer_id=7), batch(2, codec=Codec.LZ4, base_timestamp=5)
 
 
 @pytest.mark.usefixtures("path")
@@ -135,58 +124,3 @@ def test_fingerprint_plain_of_a_batch_of_any_size_is_its_fingerprint(records_cou
 def test_fingerprint_plain_has_literal_rows() -> None:
     found = run(batch(2, producer_id=3, producer_epoch=1, base_sequence=9))
     assert plain(found) == bytes.fromhex("0f6bbf7f 63000000 02000000 00000000 00806e8774010000")
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        marker(1, 7),
-        message(1, b"old"),
-        batch(3, holes=[1]),
-        batch(2, holes=[0, 1]),
-        batch(3, flags=LOG_APPEND_TIME),
-        patched(batch(3), 21, b"\0\x40"),  # a delete horizon
-        patched(batch(3), 21, b"\0\x05"),  # an unknown codec
-        patched(batch(3), 57, b"\0\0\0\4"),  # more records than offsets
-        batch(3)[:-1],
-        batch(3)[:60],
-    ],
-    ids=["marker", "old", "holes", "empty", "append time", "horizon", "codec", "count", "cut", "cut header"],
-)
-@pytest.mark.usefixtures("path")
-def test_fingerprint_plain_ends_before_a_batch_that_is_not_plain(other: bytearray) -> None:
-    assert plain(run(FIRST, other)) == plain(run(FIRST)) == of(FIRST)
-
-
-@pytest.mark.usefixtures("path")
-def test_fingerprint_plain_ends_before_damage() -> None:
-    found = run(FIRST, SECOND)
-    found[-1] ^= 1
-    assert plain(found) == of(FIRST)
-
-
-@pytest.mark.usefixtures("path")
-def test_fingerprint_plain_ends_before_a_gap() -> None:
-    found = run(FIRST, SECOND)
-    found[len(FIRST) : len(FIRST) + 8] = (104).to_bytes(8)
-    assert plain(found) == of(FIRST)
-    assert plain(found, first_offset=99) == b""
-
-
-@pytest.mark.usefixtures("path")
-def test_fingerprint_plain_ends_at_the_end_offset() -> None:
-    found = run(FIRST, SECOND)
-    assert [sum(counts(plain(found, end_offset=end))) for end in (100, 101, 103, 104)] == [0, 3, 3, 5]
-
-
-@pytest.mark.parametrize(("transactional", "count"), [(True, 3), (False, 0)])
-@pytest.mark.usefixtures("path")
-def test_fingerprint_plain_has_transactional_batches_only_on_demand(transactional: bool, count: int) -> None:
-    found = run(batch(3, flags=TRANSACTIONAL, producer_id=7, producer_epoch=0))
-    assert sum(counts(plain(found, transactional=transactional))) == count
-
-
-@pytest.mark.usefixtures("path")
-def test_fingerprint_plain_takes_append_time_batches() -> None:
-    found = run(batch(3, flags=LOG_APPEND_TIME), batch(1, flags=LOG_APPEND_TIME))
-    assert counts(plain(found)) == [3, 1]

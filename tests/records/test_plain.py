@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.errors import CorruptBatch
 from shoal.native import NATIVE
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.records import (
@@ -28,13 +27,10 @@ from tests.native_path import PATHS
 from tests.strategies import batches
 from tests.vectors import old_vectors, vectors
 from tests.world.batches import (
-    DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Record,
     batch,
-    marker,
-    patched,
     payload,
     raw_batch,
 )
@@ -79,36 +75,6 @@ def test_plain_batches_are_stamped_as_one_by_one() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        pytest.param(batch(2, base_offset=6), id="an offset is missing in front of it"),
-        pytest.param(batch(2, base_offset=4), id="it begins before the end of the one before"),
-        pytest.param(batch(2, base_offset=5, flags=TRANSACTIONAL, producer_id=3), id="transactional"),
-        pytest.param(batch(2, base_offset=5, flags=LOG_APPEND_TIME), id="its times are the broker's"),
-        pytest.param(batch(2, base_offset=5, flags=DELETE_HORIZON), id="compaction was there"),
-        pytest.param(batch(3, base_offset=5, holes=[1]), id="holes"),
-        pytest.param(batch(2, base_offset=5, holes=[0, 1]), id="empty"),
-        pytest.param(marker(0, 3, base_offset=5), id="control"),
-        pytest.param(batch(2, base_offset=5)[:-1], id="cut short"),
-        pytest.param(batch(2, base_offset=5)[:30], id="cut short in the header"),
-        pytest.param(patched(bytes(batch(2, base_offset=5)), 16, b"\1"), id="magic"),
-        pytest.param(patched(bytes(batch(2, base_offset=5)), 22, b"\5"), id="codec"),
-        pytest.param(patched(bytes(batch(2, base_offset=5)), 8, b"\xff\xff\xff\xf0"), id="negative length"),
-        pytest.param(patched(bytes(batch(2, base_offset=5)), 8, b"\0\0\0\x30"), id="shorter than a header"),
-        pytest.param(b"", id="nothing"),
-    ],
-)
-def test_walk_ends_before_a_batch_that_is_not_plain(odd: bytearray) -> None:
-    record_set = run_of(*plain(2, 3, first_offset=0), odd)
-    run = stamp_plain(record_set, 0, first_offset=0, end_offset=NO_END, **IDENTITY)
-    assert len(run.entries) == 2 * ENTRY.size
-    assert record_set[run.end :] == odd
-    again = stamp_plain(record_set, run.end, first_offset=5, end_offset=NO_END, **IDENTITY)
-    assert again == PlainRun(run.end, 0, b"")
-    assert record_set[run.end :] == odd
-
-
 @pytest.mark.parametrize("flags", [TRANSACTIONAL, LOG_APPEND_TIME, TRANSACTIONAL | LOG_APPEND_TIME])
 def test_transactions_and_append_times_are_stamped_as_one_by_one_if_the_caller_says_so(flags: int) -> None:
     # Without a flag; with flags, and a largest timestamp behind and before the first record's.
@@ -147,32 +113,6 @@ def stamp_flagged(record_set: memoryview, flags: int) -> PlainRun:
         append_time=bool(flags & LOG_APPEND_TIME),
         **IDENTITY,
     )
-
-
-@pytest.mark.parametrize(("end_offset", "records"), [(0, 0), (2, 2), (3, 2), (5, 5), (6, 6)])
-def test_walk_ends_before_a_batch_that_ends_behind_the_end_offset(end_offset: int, records: int) -> None:
-    record_set = run_of(*plain(2, 3, 1, first_offset=0))
-    run = stamp_plain(record_set, 0, first_offset=0, end_offset=end_offset, **IDENTITY)
-    assert run.records_count == records
-
-
-@pytest.mark.parametrize("offset", [-1, 2**63 - 2**31])
-def test_offsets_that_are_never_reached_are_not_plain(offset: int) -> None:
-    record_set = run_of(*plain(1, first_offset=offset))
-    assert stamp_plain(record_set, 0, first_offset=offset, end_offset=NO_END, **IDENTITY).end == 0
-    (last,) = plain(1, first_offset=2**63 - 2**31 - 1)
-    assert stamp_plain(run_of(last), 0, first_offset=2**63 - 2**31 - 1, end_offset=NO_END, **IDENTITY).end
-
-
-def test_damaged_payload_keeps_a_crc_that_does_not_match() -> None:
-    damaged = batch(2, base_offset=0)
-    damaged[-1] ^= 1
-    record_set = run_of(damaged, *plain(1, first_offset=2))
-    assert stamp_plain(record_set, 0, first_offset=0, end_offset=NO_END, **IDENTITY).records_count == 3
-    found = list(split(record_set))
-    with pytest.raises(CorruptBatch):
-        verify_crc(found[0])
-    verify_crc(found[1])
 
 
 def recorded() -> list[memoryview]:
