@@ -7,14 +7,12 @@ import struct
 from pathlib import Path
 
 import pytest
-import xxhash
 
 from shoal.archive.aborted import OpenAborted, read_index
 from shoal.archive.description import DamagedObject
 from shoal.archive.files import Store
 from shoal.archive.segment import OpenSegment
 from shoal.errors import CorruptBatch, StorageFailed
-from shoal.records import Codec
 from tests.archive.archives import TOPIC_ID, add, new_archive, objects_of, plain
 from tests.world import batches
 
@@ -23,33 +21,6 @@ def files_of(directory: Path) -> dict[str, bytes]:
     """The files of partition 0 by their suffixes."""
     found = (directory / "topics" / "orders" / str(TOPIC_ID) / "0").iterdir()
     return {each.suffix: each.read_bytes() for each in found}
-
-
-def test_segment_has_the_bytes_that_were_fetched(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "archive")
-    fetched = (
-        plain(3, 1)
-        + bytes(batches.batch([b"x"], base_offset=4, codec=Codec.LZ4))
-        + bytes(batches.batch([b"y", b"z"], base_offset=9, holes=[0]))  # compacted, behind a hole
-        + bytes(batches.marker(1, 5, base_offset=11))
-    )
-    name, facts = add(archive, fetched, tmp_path)
-    files = files_of(tmp_path / "archive")
-    assert files[".log"] == fetched
-    assert ".txnindex" not in files
-    assert objects_of(archive).facts(name) == facts
-    assert (name.base_offset, facts.next_offset, facts.batches) == (0, 12, 5)
-    assert facts.log_digest == xxhash.xxh3_128(fetched).hexdigest()
-    assert facts.log_bytes == len(fetched)
-
-
-def test_segment_counts_records_and_times(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "archive")
-    fetched = plain(3, timestamp=2_000) + plain(2, base_offset=3, timestamp=1_000)
-    _, facts = add(archive, fetched, tmp_path)
-    assert facts.records == 5
-    assert facts.least_ms == 1_000
-    assert facts.newest_ms >= 2_000
 
 
 def test_segment_takes_record_sets_one_after_the_other(tmp_path: Path) -> None:

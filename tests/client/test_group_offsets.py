@@ -39,12 +39,6 @@ def reader(
     return GroupOffsetsReader(cluster)
 
 
-def offsets_of(reader: GroupOffsetsReader, group: str) -> dict[int, CommittedValue]:
-    answer = reader.read([group])[group]
-    assert isinstance(answer, FetchedGroup)
-    return dict(answer.topics["topic"])
-
-
 def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: GroupOffsetsReader) -> None:
     names = [f"g{number}" for number in range(40)]  # more than fit in a request
     for number, name in enumerate(names):
@@ -71,30 +65,6 @@ def pending(broker: Broker, cluster: Cluster) -> Iterator[Producer]:
     yield producer
     with suppress(KafkaException):  # it may have been committed
         producer.abort_transaction(10.0)
-
-
-def test_stable_read_of_partitions_refuses_a_first_offset_in_an_open_transaction(
-    cluster: Cluster, reader: GroupOffsetsReader, pending: Producer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Kafka's answer for all topics leaves it out."""
-    monkeypatch.setattr(group_offsets, "PARTITIONS_AT_ONCE", 2)  # several requests, also of one group
-    commit(cluster, "h", 7)
-    partitions = {"topic": [0, 1], "other": [0], "no such topic": [0]}
-    assert offsets_of(reader, "g") == {0: CommittedValue(1, "m", 0)}
-    before = reader.read(["g", "h"], stable=True, partitions=dict.fromkeys("gh", partitions))
-    answer = before["g"]
-    assert isinstance(answer, FetchedGroup)
-    assert list(answer.topics) == ["topic"]
-    found = answer.topics["topic"]
-    assert found[0] == CommittedValue(1, "m", 0)
-    assert (found[1].offset, found[1].error_code) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    other = before["h"]
-    assert isinstance(other, FetchedGroup)
-    assert other.topics["topic"] == {0: CommittedValue(7, "m", 0)}
-    pending.commit_transaction(10.0)
-    answer = reader.read(["g"], stable=True, partitions={"g": partitions})["g"]
-    assert isinstance(answer, FetchedGroup)
-    assert {number: each.offset for number, each in answer.topics["topic"].items()} == {0: 1, 1: 2}
 
 
 def test_stable_read_of_partitions_returns_the_error_of_the_second_request(

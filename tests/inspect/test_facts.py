@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.inspect.facts import FUTURE_MS, MOST_PRODUCERS, Facts
-from shoal.records import BatchHeader, Codec
+from shoal.records import BatchHeader
 from tests.world import batches
 
 NOW_MS = 1_772_366_400_000
@@ -22,11 +22,6 @@ def facts_of(*headers: BatchHeader, start: int = 0) -> Facts:
         facts.see(each)
     facts.end(0)
     return facts
-
-
-def test_run_that_begins_inside_of_a_batch_counts_all_of_it() -> None:
-    facts = facts_of(header(10, base_offset=0), header(5, base_offset=10), start=4)
-    assert (facts.removed_between, facts.offsets_read, facts.records) == (0, 15, 15)
 
 
 def test_timestamp_more_than_an_hour_ahead_lies_in_the_future() -> None:
@@ -51,14 +46,6 @@ def test_first_batch_of_another_run_is_not_compared() -> None:
     facts.begin_run(100)
     facts.see(header(base_offset=100, base_timestamp=NOW_MS - 1000))
     assert (facts.backward_batches, facts.runs) == (0, [(0, 1), (100, 101)])
-
-
-def test_messages_of_old_formats_count_their_offsets_as_records() -> None:
-    inner = [batches.message(1, offset=number) for number in range(3)]
-    wrapper = batches.view(batches.wrapper(1, Codec.GZIP, inner, offset=2)).header
-    single = batches.view(batches.message(0, offset=3)).header
-    facts = facts_of(wrapper, single)
-    assert (facts.magics, facts.records, facts.removed_between) == ({1: 1, 0: 1}, 4, 0)
 
 
 def test_producers_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
