@@ -133,3 +133,17 @@ def test_copy_whose_leader_refuses_offsets_of_its_own_log_stops(
     (stopped,) = brokers.start().result().stopped
     assert all(each in stopped.reason for each in ("from offset 0", "5"))
     assert brokers.copied() == history.committed[:5]
+
+
+def test_end_of_a_copy_that_begins_inside_a_batch_is_read_from_there(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 3, 3)
+    brokers.run()
+    brokers.destination.log("topic").delete_records(4)
+    after = lose_tail(brokers.destination, "topic", 6)
+    after.delete_records(4)
+    after.forget_expired_producers(2 * NOW_MS, 1)
+    result = brokers.going_on(IncidentKind.DESTINATION_LOSS).run()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed[4:]
