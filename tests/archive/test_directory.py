@@ -170,26 +170,6 @@ def test_last_object_is_found_without_the_descriptions_of_the_first(tmp_path: Pa
     assert objects_of(archive).last == added[-1][1]
 
 
-def test_objects_begin_later_if_the_store_has_deleted_the_first(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "a")
-    first, _ = add(archive, plain(3), tmp_path)
-    add(archive, plain(2, base_offset=3), tmp_path, offset=3)
-    for suffix in ("log", "json"):
-        (tmp_path / "a" / objects_of(archive).path / f"{first}.{suffix}").unlink()
-    assert objects_of(archive).start_offset == 3
-
-
-def test_objects_name_a_missing_one(tmp_path: Path) -> None:
-    archive = new_archive(tmp_path / "a")
-    add(archive, plain(3), tmp_path)
-    middle, _ = add(archive, plain(2, base_offset=3), tmp_path, offset=3)
-    add(archive, plain(2, base_offset=5), tmp_path, offset=5)
-    for suffix in ("log", "json"):
-        (tmp_path / "a" / objects_of(archive).path / f"{middle}.{suffix}").unlink()
-    with pytest.raises(DamagedObject, match="offsets from 3 to 4"), closing(reader_of(archive)) as reader:
-        reader.read(3, room(1_000))
-
-
 def test_generation_above_which_there_is_no_name_is_refused(tmp_path: Path) -> None:
     archive = new_archive(tmp_path / "a")
     add(archive, plain(3), tmp_path)

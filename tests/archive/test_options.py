@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from shoal.archive.description import DamagedObject
+from shoal.cli import main
 from shoal.client.cluster import Cluster
 from shoal.client.offsets import LATEST, list_offsets
 from shoal.errors import ConfigError
+from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.driver.dry_run import dry_run
+from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.topic_partition import TopicPartition
@@ -43,6 +46,14 @@ def test_options_refuse_settings_that_an_archive_cannot_have(
 ) -> None:
     with pytest.raises(ConfigError, match=refused):
         options_of(*ends, "orders", **given)
+
+
+def test_cutover_and_gateway_need_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+    for ends in ("/archive", "b:9092"), ("a:9092", "/archive"):
+        with pytest.raises(ConfigError, match=r"a cut-over has no meaning .* directory"):
+            CutoverOptions(options_of(*ends, "orders"), GroupSelection("g"), certificate="x")
+    assert main(["gateway", "--upstream", "/archive"]) == 2
+    assert "a gateway has no meaning if --upstream is a directory" in capsys.readouterr().err
 
 
 def inspected(options: MirrorOptions) -> str:

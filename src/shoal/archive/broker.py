@@ -19,7 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from ..error_codes import ErrorCode
 from ..errors import Disconnected, ShoalError
@@ -41,6 +42,8 @@ from .names import ARCHIVE_TOPICS
 from .reading import PartitionReader
 
 __all__ = ["ARCHIVE_HOST", "ARCHIVE_PORT", "connect", "problem_of"]
+
+T = TypeVar("T")
 
 #: The name and port of the only broker; nothing connects to them.
 ARCHIVE_HOST, ARCHIVE_PORT = "archive.invalid", 9092
@@ -295,41 +298,34 @@ class _Served:
             known.looked_at = now
         return known
 
-    def _try(self, topic: str, number: int, answer: Any, fill: Callable[[_Partition], object]) -> Any:
-        """Fill a partition's answer; an error becomes its code, and its sentence is kept."""
+    def _try(self, topic: str, number: int, ask: Callable[[_Partition], T]) -> tuple[int, T | None]:
+        """Return the code of a partition's answer, and the answer; the sentence of an error is kept."""
         key = self._url, TopicPartition(topic, number)
         try:
             partition = self._partition(topic, number)
             if partition is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                fill(partition)
-                _problems.pop(key, None)
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+            found = ask(partition)
+            _problems.pop(key, None)
+            return ErrorCode.NONE, found
         except Exception as caught:
             where = f"{self._url}/{ARCHIVE_TOPICS}/{topic}"
             about = f"partition {number} cannot be read"
             error = caught if isinstance(caught, ShoalError) else _unforeseen(where, about, caught)
             _problems[key] = error
             may_pass = isinstance(error, Disconnected)
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR if may_pass else ErrorCode.CORRUPT_MESSAGE
-        return answer
+            return ErrorCode.KAFKA_STORAGE_ERROR if may_pass else ErrorCode.CORRUPT_MESSAGE, None
 
     def _list_offsets(self, request: Any) -> Any:
         message = response_class(ApiKey.LIST_OFFSETS)
         topic = message.ListOffsetsTopicResponse
 
         def offset_of(name: str, wanted: Any) -> Any:
-            answer = topic.ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
-
-            def fill(partition: _Partition) -> None:
-                if wanted.timestamp == _LATEST:
-                    answer.offset = partition.end
-                elif wanted.timestamp < 0:
-                    answer.offset = partition.start
-                elif found := partition.reader.offset_at(wanted.timestamp, DEFAULT_LIMIT_BYTES):
-                    answer.offset, answer.timestamp = found
-
-            return self._try(name, wanted.partition_index, answer, fill)
+            code, found = self._try(name, wanted.partition_index, partial(_offset_at, wanted.timestamp))
+            offset, timestamp = found or (-1, -1)
+            return topic.ListOffsetsPartitionResponse(
+                partition_index=wanted.partition_index, error_code=code, offset=offset, timestamp=timestamp
+            )
 
         return message(
             topics=[
@@ -344,12 +340,13 @@ class _Served:
         topic = message.OffsetForLeaderTopicResult
 
         def end_of(name: str, wanted: Any) -> Any:
-            answer = topic.EpochEndOffset(partition=wanted.partition, leader_epoch=wanted.leader_epoch)
-
-            def fill(partition: _Partition) -> None:
-                answer.end_offset = partition.end
-
-            return self._try(name, wanted.partition, answer, fill)
+            code, end = self._try(name, wanted.partition, lambda partition: partition.end)
+            return topic.EpochEndOffset(
+                partition=wanted.partition,
+                error_code=code,
+                leader_epoch=wanted.leader_epoch,
+                end_offset=-1 if end is None else end,
+            )
 
         return message(
             topics=[
@@ -384,30 +381,29 @@ class _Served:
     def _fetch_from(
         self, topic: str, wanted: Any, room: memoryview, isolation_level: int
     ) -> FetchedPartition:
-        answer = _Fetched()
+        number, offset = wanted.partition, wanted.fetch_offset
 
-        def fill(partition: _Partition) -> None:
-            offset = wanted.fetch_offset
-            answer.start, answer.end = partition.start, partition.end
-            if not answer.start <= offset <= answer.end:
-                answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            elif len(room):
-                read = partition.reader.read(offset, room[: max(1, wanted.partition_max_bytes)])
-                if read is not None:
-                    answer.record_set = read.record_set
-                    answer.aborted = read.aborted if isolation_level else ()
+        def fetch(partition: _Partition) -> FetchedPartition:
+            start, end = partition.start, partition.end
+            code, record_set = ErrorCode.NONE, room[:0]
+            aborted: Sequence[tuple[int, int]] = ()
+            if not start <= offset <= end:
+                code = ErrorCode.OFFSET_OUT_OF_RANGE
+            elif len(room) and (
+                read := partition.reader.read(offset, room[: max(1, wanted.partition_max_bytes)])
+            ):
+                record_set, aborted = read.record_set, read.aborted if isolation_level else ()
+            return FetchedPartition(topic, number, code, end, end, start, aborted, record_set)
 
-        self._try(topic, wanted.partition, answer, fill)
-        return FetchedPartition(
-            topic,
-            wanted.partition,
-            answer.error_code,
-            answer.end,
-            answer.end,
-            answer.start,
-            answer.aborted,
-            answer.record_set,
-        )
+        code, found = self._try(topic, number, fetch)
+        return found or FetchedPartition(topic, number, code, -1, -1, -1, (), room[:0])
+
+
+def _offset_at(timestamp: int, partition: _Partition) -> tuple[int, int] | None:
+    """Return the offset of a time, or of an end of the log; and the time of its record, if it has one."""
+    if timestamp >= 0:
+        return partition.reader.offset_at(timestamp, DEFAULT_LIMIT_BYTES)
+    return partition.end if timestamp == _LATEST else partition.start, -1
 
 
 def _unforeseen(where: str, what: str, error: Exception) -> ShoalError:
@@ -415,12 +411,3 @@ def _unforeseen(where: str, what: str, error: Exception) -> ShoalError:
     if isinstance(error, OSError):
         return storage_failed(where, error)
     return DamagedObject(where, f"{what}: {type(error).__name__}: {error!s:.200}")
-
-
-@dataclass(slots=True)
-class _Fetched:
-    error_code: int = 0
-    start: int = -1
-    end: int = -1
-    aborted: Sequence[tuple[int, int]] = ()
-    record_set: memoryview = field(default_factory=lambda: memoryview(b""))

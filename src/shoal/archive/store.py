@@ -64,7 +64,7 @@ class _LocalStore:
         # A link in the archive may lead elsewhere, or to itself.
         if not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(self._root)):
             raise ConfigError(f"{self.url}/{path} leads out of the directory. Remove the link")
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found.stat()
         return found
 

@@ -154,6 +154,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         args.upstream_config,
         login_of_others=args.sasl_pass_through,
     )
+    upstream.check_options("--upstream", {"a gateway": True})
     if args.sasl_pass_through and tls is None:
         _warn_of_clear_text(upstream)
     return GatewaySettings(

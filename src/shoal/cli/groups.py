@@ -74,7 +74,7 @@ class _Command:
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     mirror = MirrorOptions(
-        *parse_clusters(args, archives=True),
+        *parse_clusters(args),
         parse_topics(args),
         group=args.group,
         groups=args.groups,

@@ -61,7 +61,7 @@ class _Command:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    source = parse_cluster("source", "from", args.from_servers, args.from_config, archives=True)
+    source = parse_cluster("source", "from", args.from_servers, args.from_config)
     options = InspectOptions(**given(InspectOptions, vars(args)))
     if args.report:
         check_result_file("--report", args.report)

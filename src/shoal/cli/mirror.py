@@ -75,9 +75,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         ConfigError: An option cannot be used.
 
     """
-    return MirrorOptions(
-        *parse_clusters(args, archives=True), parse_topics(args), **given(MirrorOptions, vars(args))
-    )
+    return MirrorOptions(*parse_clusters(args), parse_topics(args), **given(MirrorOptions, vars(args)))
 
 
 def run(args: argparse.Namespace) -> int:

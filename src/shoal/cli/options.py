@@ -105,31 +105,22 @@ def parse_topics(args: argparse.Namespace) -> TopicSelection:
     return TopicSelection(args.topics, args.exclude, args.rename)
 
 
-def parse_clusters(args: argparse.Namespace, *, archives: bool = False) -> tuple[ClientConfig, ClientConfig]:
+def parse_clusters(args: argparse.Namespace) -> tuple[ClientConfig, ClientConfig]:
     """
     Return how to reach the source and the destination, and warn of properties without effect.
-
-    Args:
-        archives: Whether an archive may stand in place of a cluster.
 
     Raises:
         ConfigError: A file cannot be read, a property is not supported, or the servers are missing.
 
     """
     return (
-        parse_cluster("source", "from", args.from_servers, args.from_config, archives=archives),
-        parse_cluster("destination", "to", args.to_servers, args.to_config, archives=archives),
+        parse_cluster("source", "from", args.from_servers, args.from_config),
+        parse_cluster("destination", "to", args.to_servers, args.to_config),
     )
 
 
 def parse_cluster(
-    name: str,
-    option: str,
-    servers: str | None,
-    file: str | None,
-    *,
-    login_of_others: bool = False,
-    archives: bool = False,
+    name: str, option: str, servers: str | None, file: str | None, *, login_of_others: bool = False
 ) -> ClientConfig:
     """
     Return how to reach one cluster, and warn of properties without effect.
@@ -137,7 +128,6 @@ def parse_cluster(
     Args:
         name: The cluster's name in messages.
         option: The option of the servers. With ``-config`` appended, it is the option of the file.
-        archives: Whether an archive may stand in place of the cluster.
         login_of_others: Whether clients log in over the connections. Then SASL is required, but no login.
 
     Raises:
@@ -156,7 +146,6 @@ def parse_cluster(
     config, warnings = ClientConfig.from_properties(name, properties, where=where)
     for warning in warnings:
         warn(warning)
-    config.check_options(f"--{option}", {"this command": not archives})
     return config
 
 

@@ -132,7 +132,7 @@ def _comparing(
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     _check_options(args)
-    source, destination = parse_clusters(args, archives=True)
+    source, destination = parse_clusters(args)
     selection = parse_topics(args)
     extent = Extent.parse(vars(args))
     _reach(source, destination)

@@ -413,11 +413,6 @@ class ArchiveConfig(ClientConfig):
         return str(self)
 
     @property
-    def principal(self) -> str | None:
-        """None: a store knows no principals of Kafka."""
-        return None
-
-    @property
     def servers(self) -> str:
         """The directory."""
         return self.directory

@@ -10,10 +10,11 @@ __all__ = ["check_options"]
 
 #: The options by the end and its kind.
 _WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
+    ("--upstream", "directory"): ("a gateway",),
     ("--from", "cluster"): ("shoal groups --until",),
     ("--to", "cluster"): ("--segment-bytes", "--segment-seconds"),
     ("--from", "directory"): (
-        "this command",
+        "a cut-over",
         "shoal groups --until OFFSET",
         "--reverse",
         "--sync acls",
@@ -21,7 +22,7 @@ _WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
         "a message handler",
     ),
     ("--to", "directory"): (
-        "this command",
+        "a cut-over",
         "shoal groups",
         "a directory for --from",
         "--sync",
@@ -37,7 +38,8 @@ _WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
 
 #: The remedies of those that are not just left out.
 _REMEDIES = {
-    "this command": "mirror, groups, verify and inspect take an archive",
+    "a gateway": "Use the bootstrap servers of a cluster",
+    "a cut-over": "mirror, groups, verify and inspect take an archive",
     "shoal groups": "shoal mirror --groups archives committed offsets",
     "shoal groups --until OFFSET": "Use a time",
     "a directory for --from": "Copy an archive with the tools of its store: its objects never change",

@@ -76,6 +76,8 @@ class CutoverOptions:
 
     def __post_init__(self) -> None:
         read_fields(self)
+        self.mirror.source.check_options("--from", {"a cut-over": True})
+        self.mirror.destination.check_options("--to", {"a cut-over": True})
         if self.certificate is None and not self.rehearse:
             raise ConfigError("--certificate is required: the way back begins from this file")
 

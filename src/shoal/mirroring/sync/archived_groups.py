@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from ...archive.description import now_ms
 from ...archive.files import Store
@@ -39,20 +40,14 @@ class GroupArchive:
         self._destination = destination
         self._selection = selection
         self._own_group = own_group
-        self._store: Store | None = None
         self._archived: ArchivedGroups = {}
-        self._groups: SelectedGroups
 
-    def _open(self) -> Store:
-        """Read the groups that the archive has."""
-        if self._store is None:
-            store = self._destination.open_archive().store
-            self._archived = read_groups(store)
-            self._groups = SelectedGroups(
-                self._source, self._selection, self._own_group, known=self._archived
-            )
-            self._store = store
-        return self._store
+    @cached_property
+    def _opened(self) -> tuple[Store, SelectedGroups]:
+        """The archive's directory, and the groups to read: those that the archive has are known."""
+        store = self._destination.open_archive().store
+        self._archived = read_groups(store)
+        return store, SelectedGroups(self._source, self._selection, self._own_group, known=self._archived)
 
     def round(self, topics: Mapping[str, str], *, most_counted: int | None = None) -> GroupsReport:
         """
@@ -67,8 +62,8 @@ class GroupArchive:
 
         """
         started = time.monotonic()
-        store = self._open()
-        read = self._groups.read(topics, stable=False)
+        store, groups_there = self._opened
+        read = groups_there.read(topics, stable=False)
         reports = [
             self._report(each, read.offsets.get(name), topics) for name, each in sorted(read.groups.items())
         ]

@@ -61,13 +61,8 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
     session = TaskSession(control, settings.timing)
     session.report()
     archive = patiently(settings.destination.open_archive, patience_s=_STORE_PATIENCE_S, pause=control.wait)
-    wakeup = Wakeup()
-    control.on_document(wakeup.wake)
-    try:
-        with open_spool() as spool, Cluster(settings.source.impatient()) as source:
-            _ArchiveTask(settings, control, session, archive, source, spool, wakeup).run()
-    finally:
-        wakeup.close()
+    with open_spool() as spool, Cluster(settings.source.impatient()) as source:
+        _ArchiveTask(settings, control, session, archive, source, spool).run()
 
 
 class _ArchiveTask:
@@ -79,7 +74,6 @@ class _ArchiveTask:
         archive: Archive,
         source: Cluster,
         spool: Callable[[], Path],
-        wakeup: Wakeup,
     ) -> None:
         self._settings = settings
         self._control = control
@@ -88,7 +82,8 @@ class _ArchiveTask:
         self._archive = archive
         self._source = source
         self._spool = spool
-        self._wakeup = wakeup
+        self._wakeup = Wakeup()
+        control.on_document(self._wakeup.wake)
         self._throttle = Throttle(self._lease)
         self._fetchers = Fetchers(self._open)
         #: The number of leaders that share the task's buffer.
@@ -115,6 +110,7 @@ class _ArchiveTask:
             self._leave(list(self._partitions.values()))
         finally:
             self._fetchers.close()
+            self._wakeup.close()
 
     def _follow(self) -> None:
         """Take the partitions that are new in the document, and leave those that it lacks."""
