@@ -275,6 +275,8 @@ def let_followers_lag(world: TaskWorld, dice: random.Random, requests: int) -> N
         after.begin_leader_epoch(log.leader_epoch + 1)
         partition.log = after
         world.at_the_end_of_the_step(after.lag_ends)
+        world.lagging.add(partition.number)
+        world.at_the_end_of_the_step(world.lagging.clear)
         left = itertools.count(requests, -1)
 
         def fetched(response: Any) -> Any:

@@ -33,7 +33,8 @@ def needless_refusal(world: TaskWorld, number: int, reason: str) -> str | None:
     is_about_copy = any(each in reason for each in _IS_UNFAITHFUL)
     if not is_about_copy or any(each in reason for each in _CANNOT_COMPARE):
         return None
-    before = _records_before(world, number)
+    # A Kafka of today would rather name no offset than show less than it has (KIP-207).
+    before = None if number in world.lagging else _records_before(world, number)
     if before is None:
         return None
     if before == 0:

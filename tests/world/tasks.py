@@ -100,6 +100,7 @@ class TaskWorld:
         expected: The kinds of incidents that events have made possible.
         documented: Parts of the sentences by which partitions may stop until the end of the trial.
         lost_positions: The partitions that may stop for want of a position, until all of them is copied.
+        lagging: The partitions whose leader shows less than it has, in this step.
         blocked: Why a partition cannot continue without its operator, by its number.
         controls: Those of the tasks of this step.
         losses: The losses of each partition that tasks reported since they last copied all of it.
@@ -150,6 +151,7 @@ class TaskWorld:
         self.expected: set[IncidentKind] = set()
         self.documented: list[str] = []
         self.lost_positions: set[int] = set()
+        self.lagging: set[int] = set()
         self.blocked: dict[int, str] = {}
         self.problems: list[str] = []
         if "cleanup.policy" in dict(setup.source_config):
