@@ -190,10 +190,16 @@ def while_the_source_changes(world: TaskWorld, dice: random.Random) -> TaskEnd:
     at_check = dice.choice([dice.randint(0, 4), dice.randint(0, _LATEST_CHECK)])
     acting = Watched(at_check, lambda: change(world, dice))
     running = world.start(acting)
-    # If its first position is of the new topic, the task waits for the offsets that the former one had.
-    if not running.ends_within(_NEW_TOPIC_PATIENCE_S):
+    # If its first position is of the new topic, the task waits for the offsets that the former one had. A
+    # transaction that has lost its marker is open again, and ends in a later step.
+    is_new = change is source_topic_is_created_again
+    if not running.ends_within(_NEW_TOPIC_PATIENCE_S) and (is_new or _has_open_transaction(world)):
         acting.request_stop()
     return replace(world.finish(running, acting), is_complete=False), []
+
+
+def _has_open_transaction(world: TaskWorld) -> bool:
+    return any(each.log.last_stable_offset < each.log.log_end_offset for each in world.partitions)
 
 
 @runs(weight=3)
