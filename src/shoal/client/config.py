@@ -27,7 +27,7 @@ from ..net.address import Address, canonical_addresses, parse_bootstrap
 from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
 from .answer_sizes import AnswerSizes
-from .end_options import check_options
+from .end_options import REMEDIES, WITHOUT_MEANING
 from .opening import open_socket
 from .properties import NO_MEANING, integer, java, one_of, read_into, table_of
 from .security import (
@@ -112,12 +112,15 @@ class ClientConfig:
     kind: ClassVar[str] = "cluster"
 
     def check_options(self, end: str, given: Mapping[str, object]) -> None:
-        """Refuse options without a meaning for its kind; see :func:`.end_options.check_options`."""
-        check_options(self.kind, end, given)
+        """Raise ConfigError for the first option without a meaning; ``given`` says which are set."""
+        for name in WITHOUT_MEANING.get((end, self.kind), ()):
+            if given.get(name):
+                remedy = REMEDIES.get(name, "Leave it out")
+                raise ConfigError(f"{name} has no meaning if {end} is a {self.kind}. {remedy}")
 
     def choose(self, for_cluster: T, for_archive: T) -> T:
         """Return one of two ways to write to an end: the one for its kind."""
-        return for_cluster
+        return for_archive if self.kind == ArchiveConfig.kind else for_cluster
 
     @property
     def listeners(self) -> tuple[Address, ...]:
@@ -336,10 +339,6 @@ class ArchiveConfig(ClientConfig):
             answer_sizes=read_into(AnswerSizes, properties, where),
             directory=directory,
         )
-
-    def choose(self, for_cluster: T, for_archive: T) -> T:
-        """Return the way to write to an archive."""
-        return for_archive
 
     @property
     def listeners(self) -> tuple[Address, ...]:

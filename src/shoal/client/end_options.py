@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ..errors import ConfigError
-
-__all__ = ["check_options"]
+__all__ = ["REMEDIES", "WITHOUT_MEANING"]
 
 #: The options by the end and its kind.
-_WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
+WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
     ("--upstream", "directory"): ("a gateway",),
     ("--from", "cluster"): ("shoal groups --until",),
     ("--to", "cluster"): ("--segment-bytes", "--segment-seconds"),
@@ -37,18 +35,10 @@ _WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
 }
 
 #: The remedies of those that are not just left out.
-_REMEDIES = {
+REMEDIES = {
     "a gateway": "Use the bootstrap servers of a cluster",
     "a cut-over": "mirror, groups, verify and inspect take an archive",
     "shoal groups": "shoal mirror --groups archives committed offsets",
     "shoal groups --until OFFSET": "Use a time",
     "a directory for --from": "Copy an archive with the tools of its store: its objects never change",
 }
-
-
-def check_options(kind: str, end: str, given: Mapping[str, object]) -> None:
-    """Raise ConfigError for the first option that has no meaning; ``given`` says which options are set."""
-    for name in _WITHOUT_MEANING.get((end, kind), ()):
-        if given.get(name):
-            remedy = _REMEDIES.get(name, "Leave it out")
-            raise ConfigError(f"{name} has no meaning if {end} is a {kind}. {remedy}")
