@@ -1,18 +1,19 @@
-//! Joins small batches: the records of uncompressed ones, one behind the other, as the records of larger ones.
+//! Joins small batches of one codec: their records, one behind the other, as the records of larger uncompressed ones.
 //!
 //! The reference is `read_records`, `write_batches` and `stamp` of `shoal.records`: the bodies of records are copied,
 //! and only the fields before them are new. A batch that is no plain one, whose checksum is wrong or whose records do
 //! not fit its header, is left to Python, and so is everything behind it. So are batches at the end that are not
 //! enough for a joined one: it may be joined with others behind a marker or a gap.
 //!
-//! All batches are measured first, so that the joined ones are written once, into memory of the right size.
+//! All batches are measured first, so that the joined ones are written once, into memory of the right size. What is
+//! decompressed for that is kept until then.
 
 use crate::checksum::crc32c;
 use crate::varint::{Reader, varint, varint_size};
 use crate::walk::{
-    ATTRIBUTES, BASE_OFFSET, BASE_TIMESTAMP, CRC, Entry, HEADER_SIZE, IDENTITY, LAST_OFFSET_DELTA,
-    LEADER_EPOCH, LENGTH, LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP, RECORDS_COUNT, Stamp, identity,
-    next_sequence, plain_entry, read_i32, read_i64,
+    ATTRIBUTES, BASE_OFFSET, BASE_TIMESTAMP, CODEC_MASK, CRC, Entry, HEADER_SIZE, IDENTITY,
+    LAST_OFFSET_DELTA, LEADER_EPOCH, LENGTH, LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP, RECORDS_COUNT,
+    Stamp, identity, next_sequence, plain_entry, read_i16, read_i32, read_i64,
 };
 
 /// A body without key, value and headers.
@@ -22,8 +23,15 @@ const SMALLEST_BODY: usize = 3;
 pub struct Limits {
     /// A batch of this size is not joined, and batches of this size together are enough.
     pub below_bytes: usize,
-    /// The most bytes of bodies.
+    /// The most bytes of the bodies of a joined batch, and of all that is decompressed.
     pub most_bytes: usize,
+}
+
+/// Batches to join.
+pub struct Found {
+    pub groups: Vec<Group>,
+    /// The records of each batch, if they have a codec.
+    opened: Vec<Vec<u8>>,
 }
 
 /// Batches that follow one another, and become one.
@@ -36,6 +44,7 @@ pub struct Group {
     base_timestamp: i64,
     max_timestamp: i64,
     leader_epoch: i32,
+    codec: i16,
     /// The size of the records of the batch that they become.
     payload_bytes: usize,
     bodies: usize,
@@ -52,17 +61,23 @@ impl Group {
         }
     }
 
-    /// Return the group with one more batch, or None if it cannot be joined with the others.
-    fn with(mut self, batch: &[u8], entry: &Entry, limits: &Limits) -> Option<Self> {
-        let is_alike = self.batches == 0 || entry.leader_epoch == self.leader_epoch;
-        let may_join = is_alike
+    /// Whether a batch is to be joined with the others, if its records fit its header.
+    fn takes(&self, batch: &[u8], entry: &Entry, limits: &Limits) -> bool {
+        let kind = (entry.leader_epoch, codec_of(batch));
+        (self.batches == 0 || kind == (self.leader_epoch, self.codec))
             && batch.len() < limits.below_bytes
-            && batch[ATTRIBUTES + 1] & 0x07 == 0
-            && read_i32(batch, CRC) as u32 == crc32c(&batch[ATTRIBUTES..]);
-        if !may_join {
-            return None;
-        }
-        let mut records = Records::of(batch);
+            && read_i32(batch, CRC) as u32 == crc32c(&batch[ATTRIBUTES..])
+    }
+
+    /// Return the group with one more batch, or None if its records do not fit its header, or are too many.
+    fn with(
+        mut self,
+        batch: &[u8],
+        records: &[u8],
+        entry: &Entry,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let mut records = Records::of(batch, records);
         for number in 0..entry.records_count {
             let (timestamp, body) = records.next(number)?;
             if self.records_count == 0 {
@@ -77,18 +92,32 @@ impl Group {
         }
         self.end += batch.len();
         self.batches += 1;
-        self.leader_epoch = entry.leader_epoch;
+        (self.leader_epoch, self.codec) = (entry.leader_epoch, codec_of(batch));
         (records.reader.rest.is_empty() && self.bodies <= limits.most_bytes).then_some(self)
     }
 
-    /// Write the joined batch; `batches` are those of the group, and `to` has its size.
-    fn write(&self, mut batches: &[u8], stamp: &Stamp, sequence: i32, to: &mut [u8]) {
+    /// Write the joined batch; `batches` are those of the group, `opened` their records if they have a codec, and `to`
+    /// has its size.
+    fn write(
+        &self,
+        mut batches: &[u8],
+        mut opened: impl Iterator<Item = impl AsRef<[u8]>>,
+        stamp: &Stamp,
+        sequence: i32,
+        to: &mut [u8],
+    ) {
         let mut payload = &mut to[HEADER_SIZE..];
         let mut number = 0;
         while !batches.is_empty() {
             let size = read_i32(batches, LENGTH) as usize + LOG_OVERHEAD;
             let (batch, rest) = batches.split_at(size);
-            let mut records = Records::of(batch);
+            let records = opened.next();
+            let mut records = Records::of(
+                batch,
+                records
+                    .as_ref()
+                    .map_or(&batch[HEADER_SIZE..], AsRef::as_ref),
+            );
             for own in 0..read_i32(batch, RECORDS_COUNT) as u32 {
                 let (timestamp, body) = records.next(own).expect("it was measured");
                 write_record(timestamp - self.base_timestamp, number, body, &mut payload);
@@ -115,15 +144,39 @@ impl Group {
 }
 
 /// Find the batches at `position` that are to be joined; `stamp` has the offset of the first.
-pub fn groups_of(record_set: &[u8], position: usize, stamp: &Stamp, limits: &Limits) -> Vec<Group> {
+///
+/// `decompress` gets a codec, records, and the most bytes that may come out. It returns None for a batch to be left.
+pub fn groups_of(
+    record_set: &[u8],
+    position: usize,
+    stamp: &Stamp,
+    limits: &Limits,
+    decompress: impl FnMut(i16, &[u8], usize) -> Option<Vec<u8>>,
+) -> Found {
+    let mut search = Search {
+        record_set,
+        stamp,
+        limits,
+        decompress,
+        opened: Vec::new(),
+        room: limits.most_bytes,
+    };
     let mut groups: Vec<Group> = Vec::new();
     let mut expected = stamp.first_offset;
     let mut start = position;
     loop {
-        let group = group_at(record_set, start, expected, stamp, limits);
+        let kept = search.opened.len();
+        let group = search.group_at(start, expected);
         let is_enough = group.end - start >= limits.below_bytes;
-        if group.batches < 2 || !is_enough && has_whole_batch(&record_set[group.end..]) {
-            return groups;
+        if group.batches < 2
+            || !is_enough && has_whole_batch(&record_set[group.end..])
+            || groups
+                .first()
+                .is_some_and(|first| first.codec != group.codec)
+        {
+            let mut opened = search.opened;
+            opened.truncate(kept);
+            return Found { groups, opened };
         }
         expected += i64::from(group.records_count);
         start = group.end;
@@ -131,28 +184,55 @@ pub fn groups_of(record_set: &[u8], position: usize, stamp: &Stamp, limits: &Lim
     }
 }
 
-fn group_at(
-    record_set: &[u8],
-    start: usize,
-    expected: i64,
-    stamp: &Stamp,
-    limits: &Limits,
-) -> Group {
-    let mut group = Group {
-        end: start,
-        ..Group::default()
-    };
-    while group.end - start < limits.below_bytes {
-        let rest = &record_set[group.end..];
-        let next = expected + i64::from(group.records_count);
-        let with = plain_entry(rest, next, stamp)
-            .and_then(|entry| group.with(&rest[..entry.size as usize], &entry, limits));
-        let Some(larger) = with else {
-            break;
+struct Search<'a, F> {
+    record_set: &'a [u8],
+    stamp: &'a Stamp,
+    limits: &'a Limits,
+    decompress: F,
+    opened: Vec<Vec<u8>>,
+    /// How many bytes may still be decompressed.
+    room: usize,
+}
+
+impl<F: FnMut(i16, &[u8], usize) -> Option<Vec<u8>>> Search<'_, F> {
+    fn group_at(&mut self, start: usize, expected: i64) -> Group {
+        let mut group = Group {
+            end: start,
+            ..Group::default()
         };
-        group = larger;
+        while group.end - start < self.limits.below_bytes {
+            let next = expected + i64::from(group.records_count);
+            let Some(larger) = self.larger(&group, next) else {
+                break;
+            };
+            group = larger;
+        }
+        group
     }
-    group
+
+    /// Return the group with the batch behind it, whose offset is `next`, if that can be joined with it.
+    fn larger(&mut self, group: &Group, next: i64) -> Option<Group> {
+        let rest = &self.record_set[group.end..];
+        let entry = plain_entry(rest, next, self.stamp)?;
+        let batch = &rest[..entry.size as usize];
+        if !group.takes(batch, &entry, self.limits) {
+            return None;
+        }
+        let records = &batch[HEADER_SIZE..];
+        let codec = codec_of(batch);
+        if codec == 0 {
+            return group.with(batch, records, &entry, self.limits);
+        }
+        let opened = (self.decompress)(codec, records, self.room)?;
+        let larger = group.with(batch, &opened, &entry, self.limits)?;
+        self.room = self.room.saturating_sub(opened.len());
+        self.opened.push(opened);
+        Some(larger)
+    }
+}
+
+fn codec_of(batch: &[u8]) -> i16 {
+    read_i16(batch, ATTRIBUTES) & CODEC_MASK
 }
 
 fn has_whole_batch(rest: &[u8]) -> bool {
@@ -165,15 +245,22 @@ fn has_whole_batch(rest: &[u8]) -> bool {
 pub fn write_joined(
     record_set: &[u8],
     position: usize,
-    groups: &[Group],
+    found: &Found,
     stamp: &Stamp,
     mut to: &mut [u8],
 ) {
     let mut start = position;
     let mut sequence = stamp.base_sequence;
-    for group in groups {
+    let mut opened = found.opened.iter();
+    for group in &found.groups {
         let (batch, rest) = to.split_at_mut(group.entry().size as usize);
-        group.write(&record_set[start..group.end], stamp, sequence, batch);
+        group.write(
+            &record_set[start..group.end],
+            &mut opened,
+            stamp,
+            sequence,
+            batch,
+        );
         sequence = next_sequence(sequence, group.records_count);
         (start, to) = (group.end, rest);
     }
@@ -217,12 +304,10 @@ struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    fn of(batch: &'a [u8]) -> Self {
+    fn of(batch: &[u8], records: &'a [u8]) -> Self {
         Records {
             base_timestamp: read_i64(batch, BASE_TIMESTAMP),
-            reader: Reader {
-                rest: &batch[HEADER_SIZE..],
-            },
+            reader: Reader { rest: records },
         }
     }
 
@@ -281,6 +366,21 @@ mod tests {
         checked(bytes)
     }
 
+    /// A codec whose bytes are inverted; of another codec all batches are damaged.
+    fn decompress(codec: i16, records: &[u8], room: usize) -> Option<Vec<u8>> {
+        let is_good = codec == 3 && records.len() <= room;
+        is_good.then(|| records.iter().map(|byte| !byte).collect())
+    }
+
+    /// The same batch with a codec.
+    fn with_codec(mut bytes: Vec<u8>, codec: u8) -> Vec<u8> {
+        bytes[ATTRIBUTES + 1] = codec;
+        bytes[HEADER_SIZE..]
+            .iter_mut()
+            .for_each(|byte| *byte = !*byte);
+        checked(bytes)
+    }
+
     fn checked(mut bytes: Vec<u8>) -> Vec<u8> {
         let crc = crc32c(&bytes[ATTRIBUTES..]);
         bytes[CRC..ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
@@ -289,11 +389,11 @@ mod tests {
 
     /// Return the position behind the joined batches, the entry of each new one, and their bytes.
     fn join(set: &[u8], stamp: &Stamp, limits: &Limits) -> (usize, Vec<Entry>, Vec<u8>) {
-        let groups = groups_of(set, 0, stamp, limits);
-        let entries: Vec<Entry> = groups.iter().map(Group::entry).collect();
+        let found = groups_of(set, 0, stamp, limits, decompress);
+        let entries: Vec<Entry> = found.groups.iter().map(Group::entry).collect();
         let mut to = vec![0xaa; entries.iter().map(|each| each.size as usize).sum()];
-        write_joined(set, 0, &groups, stamp, &mut to);
-        (groups.last().map_or(0, |each| each.end), entries, to)
+        write_joined(set, 0, &found, stamp, &mut to);
+        (found.groups.last().map_or(0, |each| each.end), entries, to)
     }
 
     #[test]
@@ -381,6 +481,55 @@ mod tests {
         assert_eq!(counts(&set, 1 << 20, 299), [] as [u32; 0]);
         assert_eq!(counts(&set[..set.len() - 1], 1 << 20, 1 << 20), [9]);
         assert_eq!(counts(&set, size, 1 << 20), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn batches_with_a_codec_become_the_same_as_those_without() {
+        let plain: Vec<Vec<u8>> = (0..7)
+            .map(|number| of_records(100 + number, &[(number, &[1; 100])]))
+            .collect();
+        let size = plain[0].len();
+        let limits = |below_bytes, most_bytes| Limits {
+            below_bytes,
+            most_bytes,
+        };
+        let of_codec = |codec| -> Vec<u8> {
+            plain
+                .iter()
+                .flat_map(|each| with_codec(each.clone(), codec))
+                .collect()
+        };
+        let three = limits(3 * size, 1 << 20);
+        let expected = join(&plain.concat(), &from(100), &three);
+        assert_eq!(expected.1.len(), 2);
+        assert_eq!(join(&of_codec(3), &from(100), &three), expected);
+        assert_eq!(join(&of_codec(4), &from(100), &three), (0, vec![], vec![]));
+        // As much is decompressed at a time as one joined batch may have.
+        let few = join(
+            &of_codec(3),
+            &from(100),
+            &limits(3 * size, 5 * (size - HEADER_SIZE)),
+        );
+        assert_eq!(few.1, expected.1[..1]);
+    }
+
+    #[test]
+    fn batches_of_two_codecs_are_not_joined() {
+        let plain: Vec<Vec<u8>> = (0..4)
+            .map(|number| of_records(100 + number, &[(0, b"abc")]))
+            .collect();
+        let two = plain[..2].concat();
+        let others = plain[2..].iter().map(|each| with_codec(each.clone(), 3));
+        let set: Vec<u8> = two.iter().copied().chain(others.flatten()).collect();
+        assert_eq!(join(&set, &from(100), &LIMITS), (0, vec![], vec![]));
+        let enough = Limits {
+            below_bytes: two.len(),
+            ..LIMITS
+        };
+        assert_eq!(
+            join(&set, &from(100), &enough),
+            join(&two, &from(100), &enough)
+        );
     }
 
     #[test]

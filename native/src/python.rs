@@ -24,7 +24,7 @@ use crate::tls::TlsSocket;
 use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 10;
+const INTERFACE: u32 = 11;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -96,8 +96,7 @@ fn stamp_plain<'py>(
         producer_id,
         producer_epoch,
         base_sequence,
-        cleared: (i16::from(transactional) * TRANSACTIONAL)
-            | (i16::from(append_time) * LOG_APPEND_TIME),
+        cleared: cleared(transactional, append_time),
     };
     let bytes = writable(&mut record_set)?;
     check_position(position, bytes)?;
@@ -110,14 +109,14 @@ fn stamp_plain<'py>(
     ))
 }
 
-/// Join the uncompressed plain batches of a record set from `position` on.
+/// Join the plain batches of a record set from `position` on.
 ///
-/// Returns where the first other batch begins, how many records the joined ones have, their index as of `stamp_plain`,
+/// `decompress` gets a codec, records, and the most bytes that may come out; None is a batch to be left. Returns where the first other batch begins, how many records the joined ones have, their index as of `stamp_plain`,
 /// and the joined batches, stamped.
 #[pyfunction]
 #[pyo3(signature = (
     record_set, position, *, first_offset, end_offset, producer_id, producer_epoch, base_sequence, transactional,
-    below_bytes, most_bytes
+    append_time, below_bytes, most_bytes, decompress
 ))]
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
 fn join_plain<'py>(
@@ -130,8 +129,10 @@ fn join_plain<'py>(
     producer_epoch: i16,
     base_sequence: i32,
     transactional: bool,
+    append_time: bool,
     below_bytes: usize,
     most_bytes: usize,
+    decompress: Py<PyAny>,
 ) -> PyResult<(usize, u64, Bound<'py, PyBytes>, Bound<'py, PyByteArray>)> {
     let bytes = readable(&record_set)?;
     check_position(position, bytes)?;
@@ -141,21 +142,33 @@ fn join_plain<'py>(
         producer_id,
         producer_epoch,
         base_sequence,
-        cleared: i16::from(transactional) * TRANSACTIONAL,
+        cleared: cleared(transactional, append_time),
     };
     let limits = join::Limits {
         below_bytes,
         most_bytes,
     };
-    let groups = py.detach(|| join::groups_of(bytes, position, &stamp, &limits));
-    let entries: Vec<Entry> = groups.iter().map(join::Group::entry).collect();
+    let mut failure = None;
+    let open = |codec, records: &[u8], room| {
+        Python::attach(|py| opened(&decompress.bind(py), codec, records, room)).unwrap_or_else(
+            |error| {
+                failure = Some(error);
+                None
+            },
+        )
+    };
+    let found = py.detach(|| join::groups_of(bytes, position, &stamp, &limits, open));
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let entries: Vec<Entry> = found.groups.iter().map(join::Group::entry).collect();
     let size = entries.iter().map(|each| each.size as usize).sum();
     let joined = PyByteArray::new_with(py, size, |_| Ok(()))?;
     let mut buffer = PyBuffer::get(&joined)?;
     let to = writable(&mut buffer)?;
-    py.detach(|| join::write_joined(bytes, position, &groups, &stamp, to));
+    py.detach(|| join::write_joined(bytes, position, &found, &stamp, to));
     Ok((
-        groups.last().map_or(position, |each| each.end),
+        found.groups.last().map_or(position, |each| each.end),
         records_of(&entries),
         PyBytes::new(py, &index_of(&entries)),
         joined,
@@ -178,6 +191,26 @@ fn fingerprint_plain<'py>(
     check_position(position, bytes)?;
     let rows = py.detach(|| fingerprint(bytes, position, first_offset, end_offset, transactional));
     Ok(PyBytes::new(py, &rows))
+}
+
+/// Decompress records by Python.
+fn opened(
+    decompress: &Bound<'_, PyAny>,
+    codec: i16,
+    records: &[u8],
+    room: usize,
+) -> PyResult<Option<Vec<u8>>> {
+    let py = decompress.py();
+    let records = decompress.call1((codec, PyBytes::new(py, records), room))?;
+    if records.is_none() {
+        return Ok(None);
+    }
+    PyBuffer::get(&records)?.to_vec(py).map(Some)
+}
+
+/// The bits besides the codec that a plain batch may have in its attributes.
+fn cleared(transactional: bool, append_time: bool) -> i16 {
+    (i16::from(transactional) * TRANSACTIONAL) | (i16::from(append_time) * LOG_APPEND_TIME)
 }
 
 fn check_position(position: usize, bytes: &[u8]) -> PyResult<()> {

@@ -14,13 +14,13 @@ import importlib
 import os
 import warnings
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
 __all__ = ["NATIVE", "LotRow", "Native", "RefusedRow"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 10
+_INTERFACE = 11
 
 
 class LotRow(NamedTuple):
@@ -92,10 +92,19 @@ class Native(Protocol):
         producer_epoch: int,
         base_sequence: int,
         transactional: bool,
+        append_time: bool,
         below_bytes: int,
         most_bytes: int,
+        decompress: Callable[[int, bytes, int], bytes | bytearray | memoryview | None],
     ) -> tuple[int, int, bytes, bytearray]:
-        """See :func:`shoal.records.join_plain`."""
+        """
+        See :func:`shoal.records.join_plain`.
+
+        Args:
+            decompress: Gets the id of a codec, records, and the most bytes that may come out; returns None
+                for a batch that is to be left.
+
+        """
 
     def send(
         self,

@@ -49,6 +49,7 @@ def joined(record_set: bytes | bytearray, **limits: int) -> Joined:
         producer_epoch=1,
         base_sequence=LAST_SEQUENCE,
         transactional=bool(limits.get("transactional", False)),
+        append_time=bool(limits.get("append_time", False)),
         below_bytes=limits.get("below_bytes", ANY_SIZE),
         most_bytes=limits.get("most_bytes", ANY_SIZE),
     )
@@ -61,10 +62,10 @@ def counts(found: Joined) -> list[int]:
     return [records for _, records, _, _ in ENTRY.iter_unpack(found.entries)]
 
 
-def laid_out(batches: Sequence[tuple[Sequence[bytes], int]]) -> list[bytearray]:
+def laid_out(batches: Sequence[tuple[Sequence[bytes], int]], codec: Codec = Codec.NONE) -> list[bytearray]:
     starts = accumulate((len(values) for values, _ in batches), initial=FIRST)
     return [
-        batch(values, base_offset=start, base_timestamp=timestamp, leader_epoch=3)
+        batch(values, base_offset=start, base_timestamp=timestamp, leader_epoch=3, codec=codec)
         for (values, timestamp), start in zip(batches, starts, strict=False)
     ]
 
@@ -75,13 +76,14 @@ def decoded(record_set: bytes | bytearray, codec: Codec = Codec.NONE) -> RecordB
     return write_batch([record for each in found for record in read_records(each, ANY_SIZE)], codec)
 
 
-@given(SETS, st.sampled_from(Codec))
+@given(SETS, st.sampled_from(Codec), st.sampled_from(Codec))
 def test_joined_batch_equals_that_of_the_decoded_records(
-    batches: list[tuple[list[bytes], int]], codec: Codec
+    batches: list[tuple[list[bytes], int]], own: Codec, codec: Codec
 ) -> None:
     more = [*batches, ([b"one more"], batches[-1][1])]
-    record_set = b"".join(laid_out(more))
+    record_set = b"".join(laid_out(more, own))
     found = joined(record_set)
+    assert found.codec is own
     expected = decoded(record_set)
     newest_ms, records_count = expected.header.max_timestamp, expected.header.records_count
     stamp(expected, 9, 1, LAST_SEQUENCE)
@@ -128,19 +130,31 @@ def test_committed_transactional_batches_are_joined_if_nothing_of_them_was_abort
     assert counts(joined(record_set, transactional=1)) == [2]
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_batches_with_append_times_are_joined_with_their_create_times(codec: Codec) -> None:
+    both = [batch(2, base_offset=each, flags=LOG_APPEND_TIME, codec=codec) for each in (100, 102)]
+    assert counts(joined(b"".join(both))) == []
+    (written,) = split(memoryview(joined(b"".join(both), append_time=1).batches))
+    assert not written.header.is_log_append_time
+    assert read_records(written, ANY_SIZE) == read_records(decoded(b"".join(both)), ANY_SIZE)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
 @pytest.mark.parametrize("at", range(12, 90))
-def test_batch_with_a_flipped_bit_is_not_joined(at: int) -> None:
+def test_batch_with_a_flipped_bit_is_not_joined(codec: Codec, at: int) -> None:
     """Its checksum is wrong; the bytes before byte 12 and the epoch are not under it."""
-    plain, other = batch(2, base_offset=100) + batch(1, base_offset=102), batch(2, base_offset=103)
+    plain = batch(2, base_offset=100, codec=codec) + batch(1, base_offset=102, codec=codec)
+    other = batch(2, base_offset=103, codec=codec)
     assert counts(joined(plain + other)) == [5]
     other[at] ^= 0x10
     assert counts(joined(plain + other)) == []
     assert counts(joined(plain + other, below_bytes=len(plain))) == [3]
 
 
-def test_joined_batches_follow_one_another_up_to_their_limits() -> None:
-    one = batch([bytes(100)], base_offset=100)
-    record_set = b"".join(batch([bytes(100)], base_offset=100 + number) for number in range(10))
+@pytest.mark.parametrize("codec", Codec)
+def test_joined_batches_follow_one_another_up_to_their_limits(codec: Codec) -> None:
+    alike = [batch([bytes(100)], base_offset=100 + number, codec=codec) for number in range(10)]
+    one, record_set = alike[0], b"".join(alike)
     body = len(read_records(next(split(memoryview(one))), ANY_SIZE)[0].body)
     thrice = joined(record_set, below_bytes=3 * len(one))
     assert (counts(thrice), thrice.end) == ([3, 3, 3], 9 * len(one))
@@ -166,6 +180,7 @@ def test_position_behind_the_record_set_is_refused() -> None:
             producer_epoch=0,
             base_sequence=0,
             transactional=False,
+            append_time=False,
             below_bytes=1,
             most_bytes=1,
         )

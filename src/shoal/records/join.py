@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..errors import CorruptBatch, UnsupportedBatch
 from ..native import NATIVE
+from .batch import ATTRIBUTES_OFFSET, CODEC_MASK, Codec
+from .compression import Bytes, decompress
 
 __all__ = ["Joined", "join_plain"]
 
@@ -23,6 +26,7 @@ class Joined(NamedTuple):
         records_count: The number of records in all of them.
         entries: An :data:`~shoal.records.ENTRY` for each joined batch.
         batches: The joined batches, one behind the other.
+        codec: The codec of the batches that they were.
 
     """
 
@@ -30,6 +34,7 @@ class Joined(NamedTuple):
     records_count: int
     entries: bytes
     batches: bytearray
+    codec: Codec
 
 
 def join_plain(
@@ -42,11 +47,12 @@ def join_plain(
     producer_epoch: int,
     base_sequence: int,
     transactional: bool,
+    append_time: bool,
     below_bytes: int,
     most_bytes: int,
 ) -> Joined | None:
     """
-    Join uncompressed plain batches whose checksums match.
+    Join plain batches of one codec, whose checksums match.
 
     The last ones before another batch are left if they are not enough; at the end of the record set they are
     joined.
@@ -58,8 +64,9 @@ def join_plain(
         end_offset: Batches that end behind it are left.
         base_sequence: The sequence of the first joined batch; the others continue it.
         transactional: See :func:`~shoal.records.stamp_plain`.
+        append_time: See there.
         below_bytes: A batch of this size is not joined, and batches of this size together are enough.
-        most_bytes: The most bytes of the bodies of a joined batch's records.
+        most_bytes: The most bytes of the bodies of a joined batch's records, and of all that is decompressed.
 
     Returns:
         None if the native module is not there.
@@ -67,17 +74,27 @@ def join_plain(
     """
     if NATIVE is None:
         return None
-    return Joined(
-        *NATIVE.join_plain(
-            record_set,
-            position,
-            first_offset=first_offset,
-            end_offset=end_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            transactional=transactional,
-            below_bytes=below_bytes,
-            most_bytes=most_bytes,
-        )
+    joined = NATIVE.join_plain(
+        record_set,
+        position,
+        first_offset=first_offset,
+        end_offset=end_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+        append_time=append_time,
+        below_bytes=below_bytes,
+        most_bytes=most_bytes,
+        decompress=_decompress,
     )
+    is_any = joined[0] > position
+    codec_id = record_set[position + ATTRIBUTES_OFFSET + 1] & CODEC_MASK if is_any else Codec.NONE
+    return Joined(*joined, Codec(codec_id))
+
+
+def _decompress(codec_id: int, records: bytes, limit_bytes: int) -> Bytes | None:
+    try:
+        return decompress(Codec(codec_id), records, limit_bytes)
+    except (CorruptBatch, UnsupportedBatch):
+        return None

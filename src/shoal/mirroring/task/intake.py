@@ -36,6 +36,9 @@ from .rebuilder import Rebuilder, as_it_came
 
 __all__ = ["Intake"]
 
+#: The most bytes that are decompressed at a time, to be joined natively: a response may expand to many more.
+_DECOMPRESSED_BYTES = 16 * 1024 * 1024
+
 
 class _Place(TypedDict):
     """The place of the next batch at both ends, and which ones are plain: see :func:`.stamp_plain`."""
@@ -46,6 +49,7 @@ class _Place(TypedDict):
     producer_epoch: int
     base_sequence: int
     transactional: bool
+    append_time: bool
 
 
 class Intake:
@@ -72,7 +76,7 @@ class Intake:
         joining = settings.joining
         self._decodes_all = joining.everything
         self._join_below_bytes = NO_LIMIT if joining.everything else joining.below_bytes
-        self._joined_codec = joining.codec or Codec.NONE
+        self._joined_codec = joining.codec
         self._max_decompressed_bytes = settings.max_decompressed_bytes
 
     def rewind(self) -> None:
@@ -173,33 +177,35 @@ class Intake:
             "producer_epoch": identity.producer_epoch,
             "base_sequence": identity.sequence(self._progress.next_offset),
             "transactional": transactional,
+            "append_time": not self._keep_append_time,
         }
         behind = self._stamp(record_set, at, place)
         return Walked(None, behind, self.fetch_offset) if behind > at else None
 
     def _stamp(self, record_set: memoryview, at: int, place: _Place) -> int:
         if not self._join_below_bytes:
-            run = stamp_plain(record_set, at, **place, append_time=not self._keep_append_time)
+            run = stamp_plain(record_set, at, **place)
             self._put_run(record_set[at : run.end], run.records_count, run.entries, Decision.COPY)
             return run.end
         joined = None if self._decodes_all else self._join(record_set, at, place)
         if joined is None:
             return at
         batches = memoryview(joined.batches)
-        if self._joined_codec is Codec.NONE:
+        codec = joined.codec if self._joined_codec is None else self._joined_codec
+        if codec is Codec.NONE:
             self._put_run(batches, joined.records_count, joined.entries, Decision.JOIN)
             return joined.end
         for batch, entry in zip(split(batches), ENTRY.iter_unpack(joined.entries), strict=True):
             _, records_count, _, self.source_leader_epoch = entry
             span = self.fetch_offset, self.fetch_offset + records_count
-            each = compressed(batch, self._joined_codec)
+            each = compressed(batch, codec)
             self._progress.put(Outgoing(each, [span], self.source_leader_epoch, Decision.JOIN))
             self.fetch_offset = span[1]
         return joined.end
 
     def _join(self, record_set: memoryview, at: int, place: _Place) -> Joined | None:
         below_bytes = min(self._join_below_bytes, self._most_bytes)
-        most_bytes = self._max_decompressed_bytes
+        most_bytes = min(self._max_decompressed_bytes, _DECOMPRESSED_BYTES)
         return join_plain(record_set, at, **place, below_bytes=below_bytes, most_bytes=most_bytes)
 
     def _put_run(self, batches: memoryview, records_count: int, entries: bytes, decision: Decision) -> None:
