@@ -147,3 +147,15 @@ def test_end_of_a_copy_that_begins_inside_a_batch_is_read_from_there(
     result = brokers.going_on(IncidentKind.DESTINATION_LOSS).run()
     assert (result.complete, result.stopped) == (True, ())
     assert brokers.copied() == history.committed[4:]
+
+
+def test_source_that_lost_its_tail_as_its_copy_did_is_another_log(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 3, 3)
+    brokers.run()
+    History(lose_tail(brokers.source, "topic", 3)).named("new", 9)
+    lose_tail(brokers.destination, "topic", 6)
+    (stopped,) = brokers.going_on(IncidentKind.DESTINATION_LOSS).run().stopped
+    assert stopped.cause is IncidentKind.SOURCE_RESET
+    assert brokers.copied() == history.committed[:6]

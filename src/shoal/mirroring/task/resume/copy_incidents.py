@@ -292,7 +292,8 @@ def _looked_up(logs: PartitionLogs, position: MirrorPosition, destination_offset
     first = position.offsets.milestones[0]
     found = position.offsets.source_of(max(destination_offset, first.destination))
     if found.exactness is Exactness.EXACT:
-        return Run(destination_offset, found.offset, -1)
+        # At least the epoch of the record before: it shows whether the source has lost that.
+        return Run(destination_offset, found.offset, position.source_leader_epoch)
     raise _stop(
         logs,
         position,
