@@ -8,8 +8,8 @@ length, attributes, timestamp delta, offset delta.
 from __future__ import annotations
 
 import functools
+import math
 import struct
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from .batch import HEADER_SIZE, LOG_OVERHEAD, Codec, RecordBatch, read_header
@@ -39,15 +39,15 @@ def write_batch(records: Sequence[Record], codec: Codec) -> RecordBatch:
         A batch over a buffer of its own, which is writable.
 
     """
-    encoded, _ = _encode(records, 0, None)
-    return _batch_of(records, codec, compress(codec, encoded))
+    times = records[0].timestamp, max(record.timestamp for record in records)
+    return _batch_of_payload(codec, len(records), *times, compress(codec, _encode(records)))
 
 
 def write_batches(
     records: Sequence[Record], codec: Codec, most_bytes: int
 ) -> Iterator[tuple[Sequence[Record], RecordBatch]]:
     """
-    Write records as few batches as hold them.
+    Write records as one batch, or in equal parts if that is too large.
 
     Args:
         records: None gives no batch.
@@ -59,24 +59,17 @@ def write_batches(
         The records of each batch, and the batch (see :func:`write_batch`).
 
     """
-    room = most_bytes - HEADER_SIZE
-    # The number of bytes to encode before a test whether they fit. At first all, because
-    # nearly always all fit; later not much more than fitted, or many small
-    # batches would take a time that is quadratic.
-    window: int | None = room if codec == Codec.NONE else None
-    start = 0
-    while start < len(records):
-        encoded, ends = _encode(records, start, window)
-        count, payload = _fitting(memoryview(encoded), ends, codec, room)
-        if codec != Codec.NONE:
-            if count == len(ends) and start + count < len(records):
-                assert window is not None
-                window *= 2
-                continue
-            window = 2 * ends[count - 1]
-        taken = records[start : start + count]
-        yield taken, _batch_of(taken, codec, payload)
-        start += count
+    count = len(records)
+    if not count:
+        return
+    batch = write_batch(records, codec)
+    if count == 1 or batch.header.size <= most_bytes:
+        yield records, batch
+        return
+    parts = math.ceil(len(batch.payload) / max(1, most_bytes - HEADER_SIZE))
+    size = math.ceil(count / min(count, parts))
+    for start in range(0, count, size):
+        yield from write_batches(records[start : start + size], codec, most_bytes)
 
 
 @functools.cache
@@ -92,14 +85,12 @@ def _short_varints() -> tuple[bytes, ...]:
     return tuple(one + two)
 
 
-def _encode(records: Sequence[Record], start: int, enough_bytes: int | None) -> tuple[bytearray, list[int]]:
-    """Encode records from ``start`` on until it is more than enough; return the end of each, too."""
+def _encode(records: Sequence[Record]) -> bytearray:
+    """Encode records with offsets from 0 on, and timestamps that count from the first."""
     short = _short_varints()
     out = bytearray()
-    ends: list[int] = []
-    base_timestamp = records[start].timestamp
-    for delta in range(len(records) - start):
-        _, timestamp, body = records[start + delta]
+    base_timestamp = records[0].timestamp
+    for delta, (_, timestamp, body) in enumerate(records):
         timestamp -= base_timestamp
         zigzag = timestamp << 1 ^ timestamp >> 63
         timestamp_delta = short[zigzag] if 0 <= zigzag < 1 << 14 else write_varint(timestamp)
@@ -107,35 +98,7 @@ def _encode(records: Sequence[Record], start: int, enough_bytes: int | None) -> 
         size = 1 + len(timestamp_delta) + len(offset_delta) + len(body)
         length = short[size << 1] if size < 1 << 13 else write_varint(size)
         out += b"%b\0%b%b%b" % (length, timestamp_delta, offset_delta, body)
-        ends.append(len(out))
-        if enough_bytes is not None and len(out) > enough_bytes:
-            break
-    return out, ends
-
-
-def _fitting(encoded: memoryview, ends: list[int], codec: Codec, room: int) -> tuple[int, bytes]:
-    """Return the number of records that fit, at least one, and their compressed bytes."""
-    if codec == Codec.NONE:
-        count = max(bisect_right(ends, room), 1)
-        return count, bytes(encoded[: ends[count - 1]])
-    payload = compress(codec, encoded[: ends[-1]])
-    if len(payload) <= room or len(ends) == 1:
-        return len(ends), payload
-    # As many as fit lie between a number that does and one that does not.
-    low, low_payload, high = 0, b"", len(ends)
-    while high - low > 1:
-        middle = (low + high) // 2
-        payload = compress(codec, encoded[: ends[middle - 1]])
-        if len(payload) <= room:
-            low, low_payload = middle, payload
-        else:
-            high = middle
-    return (low, low_payload) if low else (1, compress(codec, encoded[: ends[0]]))
-
-
-def _batch_of(records: Sequence[Record], codec: Codec, payload: bytes) -> RecordBatch:
-    max_timestamp = max(record.timestamp for record in records)
-    return _batch_of_payload(codec, len(records), records[0].timestamp, max_timestamp, payload)
+    return out
 
 
 def compressed(batch: RecordBatch, codec: Codec) -> RecordBatch:
