@@ -21,6 +21,7 @@ from tests.each_case import each_case
 from tests.snapshots import Texts
 from tests.strategies import INT64
 from tests.vectors import Vector, old_vectors
+from tests.world import batches
 from tests.world.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
 from tests.world.batches import view as view_of
 
@@ -169,7 +170,7 @@ NESTED = wrapper(1, Codec.GZIP, [GOOD])
         wrapper(1, Codec.GZIP, [GOOD[:8] + b"\xff\xff\xff\xff" + GOOD[12:]], offset=77),
         wrapper(1, Codec.GZIP, [bytes(12)], offset=77),
         wrapper(1, Codec.GZIP, [message(1, crc=1)], offset=77),
-        wrapper(1, Codec.GZIP, [message(2)], offset=77),
+        wrapper(1, Codec.GZIP, [batches.batch(1)], offset=77),
         wrapper(1, Codec.GZIP, [struct.pack(">qiIbb", 0, 14, 0, 1, 0) + bytes(8)], offset=77),
         wrapper(1, Codec.GZIP, _inner(1, [0, 0]), offset=77),
         wrapper(1, Codec.GZIP, _inner(1, [0, 2, 1]), offset=77),

@@ -32,23 +32,18 @@ some producers send it. A log has no such wrapper.)
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..errors import CorruptBatch
-from .batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Codec, RecordBatch
-from .compression import Bytes, check_count, decompress, decompress_legacy_lz4
+from .batch import LOG_OVERHEAD, BatchHeader, Codec, RecordBatch, split
+from .checksum import verify_crc
+from .compression import check_count, decompress, decompress_legacy_lz4
 
 __all__ = ["NO_TIMESTAMP", "Malformed", "Message", "read_messages", "read_timestamp"]
 
-_OVERHEAD = struct.Struct(">qi")
 _CRC_MAGIC_ATTRIBUTES = struct.Struct(">Ibb")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-#: CRC, magic, attributes and two lengths; magic 1 has a timestamp too.
-_SMALLEST = {0: 14, 1: 22}
-_CRC_COVERS_FROM = 4
 
 NO_TIMESTAMP = -1
 """Of messages of magic 0, and of those whose producer gave none."""
@@ -90,13 +85,14 @@ def read_messages(batch: RecordBatch, limit_bytes: int, *, check_offsets: bool =
     """
     header = batch.header
     try:
-        outer = _read(batch.view[LOG_OVERHEAD:])
-        if not outer.codec_id:
-            return [Message(header.base_offset, outer.timestamp, outer.key, outer.value)]
-        data = _decompressed(outer, limit_bytes, header.base_offset)
-        return _unwrap(outer, header.base_offset, data, limit_bytes, check_offsets=check_offsets)
-    except Malformed as error:
-        raise CorruptBatch(str(error), header.base_offset) from None
+        outer = _read(batch)
+        if not header.codec_id:
+            return [outer]
+        data = _decompressed(header, outer.value, limit_bytes)
+        return _unwrap(header, outer.timestamp, data, limit_bytes, check_offsets=check_offsets)
+    except (Malformed, CorruptBatch) as error:
+        reason = error.reason if isinstance(error, CorruptBatch) else str(error)
+        raise CorruptBatch(reason, header.base_offset) from None
 
 
 def read_timestamp(batch: RecordBatch) -> int:
@@ -111,105 +107,62 @@ class Malformed(Exception):
     """A message or a record does not parse; the text has the reason, and the caller adds the place."""
 
 
-class _Stored(NamedTuple):
-    """A message as it is stored, without its offset."""
-
-    magic: int
-    attributes: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-
-    @property
-    def codec_id(self) -> int:
-        return self.attributes & CODEC_MASK
-
-    @property
-    def is_log_append_time(self) -> bool:
-        return self.magic == 1 and bool(self.attributes & LOG_APPEND_TIME)
-
-
-def _decompressed(wrapper: _Stored, limit_bytes: int, offset: int) -> bytes:
+def _decompressed(wrapper: BatchHeader, value: bytes | None, limit_bytes: int) -> memoryview:
     """Return the messages in a wrapper, back to back."""
     if wrapper.codec_id > Codec.LZ4:
         raise Malformed(f"codec {wrapper.codec_id} in a message of magic {wrapper.magic}")
-    if wrapper.value is None:
+    if value is None:
         raise Malformed("a compressed message without a value")
     # Only a wrapper of magic 0 may have the wrong checksum, whatever is in it.
     if wrapper.codec_id == Codec.LZ4 and wrapper.magic == 0:
-        return bytes(decompress_legacy_lz4(wrapper.value, limit_bytes, offset))
-    return bytes(decompress(Codec(wrapper.codec_id), wrapper.value, limit_bytes, offset))
+        return memoryview(decompress_legacy_lz4(value, limit_bytes, wrapper.base_offset))
+    return memoryview(decompress(Codec(wrapper.codec_id), value, limit_bytes, wrapper.base_offset))
 
 
 def _unwrap(
-    wrapper: _Stored, last_offset: int, data: bytes, limit_bytes: int, *, check_offsets: bool
+    wrapper: BatchHeader, timestamp: int, data: memoryview, limit_bytes: int, *, check_offsets: bool
 ) -> list[Message]:
     """Read the messages in a wrapper, in Kafka's ``DeepRecordsIterator``'s steps."""
-    offsets = [offset for offset, _ in _entries(data)]
-    if not offsets:
-        raise Malformed("a compressed message with no message in it")
-    check_count(len(offsets), limit_bytes, last_offset)
-    base_offset = last_offset - offsets[-1] if wrapper.magic == 1 else 0
-    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
-
     messages: list[Message] = []
-    previous = -1
-    for inner_offset, content in _entries(data):
-        inner = _read(content)
-        if inner.codec_id:
-            raise Malformed(f"inner message {len(messages)} is compressed itself")
-        if not _has_right_crc(content):
-            raise Malformed(f"the CRC of inner message {len(messages)} is wrong")
-        offset = base_offset + inner_offset
-        if check_offsets and not previous < offset <= last_offset:
-            raise Malformed(f"inner message {len(messages)} at offset {offset}, after {previous}")
-        previous = offset
+    left = len(data)
+    for inner in split(data, has_offsets=False):
+        check_count(len(messages) + 1, limit_bytes, wrapper.base_offset)
+        if inner.header.magic == 2 or inner.header.codec_id:
+            raise Malformed(f"inner message {len(messages)} is compressed itself, or of magic 2")
+        verify_crc(inner)
+        message = _read(inner)
         # Messages of magic 0 have no time, not even an append time.
-        timestamp = inner.timestamp if append_time is None or inner.magic == 0 else append_time
-        messages.append(Message(offset, timestamp, inner.key, inner.value))
+        if wrapper.is_log_append_time and inner.header.magic:
+            message = message._replace(timestamp=timestamp)
+        messages.append(message)
+        left -= len(inner.view)
+    if left:
+        raise Malformed("the last inner message is cut short")
+    if not messages:
+        raise Malformed("a compressed message with no message in it")
+    if wrapper.magic:
+        base_offset = wrapper.base_offset - messages[-1].offset
+        messages = [each._replace(offset=base_offset + each.offset) for each in messages]
+    previous = -1
+    for number, each in enumerate(messages if check_offsets else ()):
+        if not previous < each.offset <= wrapper.base_offset:
+            raise Malformed(f"inner message {number} at offset {each.offset}, after {previous}")
+        previous = each.offset
     return messages
 
 
-def _entries(data: Bytes) -> Iterator[tuple[int, Bytes]]:
-    """Yield the stored offset and the content of each message, from its CRC on."""
-    position, end = 0, len(data)
-    while position < end:
-        if end - position < LOG_OVERHEAD:
-            raise Malformed("the last inner message is cut short")
-        offset, length = _OVERHEAD.unpack_from(data, position)
-        position += LOG_OVERHEAD
-        if not 0 <= length <= end - position:
-            raise Malformed(f"an inner message of {length} bytes, but only {end - position} are left")
-        yield offset, data[position : position + length]
-        position += length
-
-
-def _has_right_crc(content: Bytes) -> bool:
-    return zlib.crc32(content[_CRC_COVERS_FROM:]) == int.from_bytes(content[:_CRC_COVERS_FROM])
-
-
-def _read(content: Bytes) -> _Stored:
-    """Read a message from its CRC on; the CRC itself is not looked at."""
-    if len(content) < _SMALLEST[0]:
-        raise Malformed(f"a message of {len(content)} bytes")
-    _, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(content)
-    position = _CRC_MAGIC_ATTRIBUTES.size
-    if magic not in _SMALLEST:
-        raise Malformed(f"a message of magic {magic}")
-    if len(content) < _SMALLEST[magic]:
-        raise Malformed(f"a message of {len(content)} bytes")
-    timestamp = NO_TIMESTAMP
-    if magic == 1:
-        (timestamp,) = _INT64.unpack_from(content, position)
-        position += _INT64.size
+def _read(batch: RecordBatch) -> Message:
+    """Read a message, whose value may be compressed messages."""
+    header, content = batch
+    position = LOG_OVERHEAD + _CRC_MAGIC_ATTRIBUTES.size + (_INT64.size if header.magic else 0)
     key, position = _read_sized(content, position)
     value, position = _read_sized(content, position)
     if position != len(content):
         raise Malformed(f"{len(content) - position} bytes behind the value of a message")
-    return _Stored(magic, attributes, timestamp, key, value)
+    return Message(header.base_offset, read_timestamp(batch), key, value)
 
 
-def _read_sized(content: Bytes, position: int) -> tuple[bytes | None, int]:
+def _read_sized(content: memoryview, position: int) -> tuple[bytes | None, int]:
     """Read bytes behind their length, and return the position after them; a negative one is null."""
     if len(content) - position < _INT32.size:
         raise Malformed("a message is cut short")
