@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.inspect.advice import Finding, advise
-from shoal.inspect.facts import Facts, ProducerFacts
-from shoal.inspect.topic_report import OpenTransaction, TopicReport
+from shoal.inspect.facts import Facts, OpenTransaction, ProducerFacts, RatioSample
 from shoal.topic_partition import TopicPartition
 
 NOW_MS = 1_772_366_400_000
@@ -22,24 +21,24 @@ def report(
     bytes_a_batch: int = 20_000,
     codec: str = "lz4",
     producers: int = 1,
-    transactions: tuple[OpenTransaction, ...] = (),
     **fields: Any,
-) -> TopicReport:
+) -> Facts:
     """Return a topic without findings, unless an argument makes one."""
-    facts = Facts(NOW_MS, batches, batches * records_a_batch, batches * bytes_a_batch, idempotent=batches)
+    records, size = batches * records_a_batch, batches * bytes_a_batch
+    facts = Facts("orders", NOW_MS, batches, records, size, idempotent=batches)
     facts.codecs, facts.codec_sizes = Counter({codec: batches}), Counter({codec: facts.size})
     facts.magics = Counter({2: batches})
     facts.producers = {each: ProducerFacts(batches // producers) for each in range(producers)}
     for name, value in fields.items():
         setattr(facts, name, value)
-    return TopicReport("orders", facts, transactions)
+    return facts
 
 
-def findings(topic: TopicReport) -> list[Finding]:
+def findings(topic: Facts) -> list[Finding]:
     return list(advise([topic]))
 
 
-def only(topic: TopicReport) -> Finding:
+def only(topic: Facts) -> Finding:
     (finding,) = findings(topic)
     return finding
 
@@ -63,7 +62,7 @@ def test_small_batches_of_several_records_do_not_come_alone() -> None:
 
 def test_full_batches_of_the_default_size_need_a_larger_batch_size() -> None:
     topic = report(bytes_a_batch=3000)
-    topic.facts.measure("lz4", 1000, 5400)
+    topic.measure("lz4", RatioSample(1, 1000, 5400))
     finding = only(topic)
     assert finding.kind == "full-batches"
     assert numbers(finding.text) == ["3,000", "100.0", "16,200", "16,384"]
@@ -72,7 +71,7 @@ def test_full_batches_of_the_default_size_need_a_larger_batch_size() -> None:
 
 def test_large_batches_that_a_codec_shrinks_need_a_larger_batch_size_too() -> None:
     topic = report(bytes_a_batch=2000)
-    topic.facts.measure("lz4", 1000, 21_000)
+    topic.measure("lz4", RatioSample(1, 1000, 21_000))
     finding = only(topic)
     assert finding.kind == "full-batches"
     assert numbers(finding.text) == ["2,000", "100.0", "42,000"]
@@ -84,7 +83,7 @@ def transaction(last_ms: int, *, is_hanging: bool) -> OpenTransaction:
 
 
 def test_hanging_transaction_has_the_command_that_ends_it() -> None:
-    finding = only(report(transactions=(transaction(NOW_MS - 3 * 3_600_000, is_hanging=True),)))
+    finding = only(report(open_transactions=[transaction(NOW_MS - 3 * 3_600_000, is_hanging=True)]))
     assert finding.kind == "hanging-transaction"
     assert numbers(finding.text) == ["9", "3", "500", "77"]
     assert finding.remedy.endswith("abort --topic orders --partition 3 --start-offset 500")
@@ -101,5 +100,5 @@ def test_hanging_transaction_has_the_command_that_ends_it() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_cause_has_its_finding(topic: TopicReport, kind: str) -> None:
+def test_each_cause_has_its_finding(topic: Facts, kind: str) -> None:
     assert only(topic).kind == kind

@@ -16,7 +16,7 @@ def header(count: int = 1, **fields: object) -> BatchHeader:
 
 
 def facts_of(*headers: BatchHeader, start: int = 0) -> Facts:
-    facts = Facts(NOW_MS)
+    facts = Facts("orders", NOW_MS)
     facts.begin_run(start)
     for each in headers:
         facts.see(each)

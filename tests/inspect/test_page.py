@@ -25,4 +25,4 @@ def test_page_has_the_charts_the_tables_and_no_request(broker: Broker) -> None:
 
 def test_page_of_nothing_is_a_page(broker: Broker) -> None:
     broker.create_topic("orders", 1)
-    assert "No batches." in page_html(inspected(broker, "orders", "absent"))
+    assert "All 0 batches" in page_html(inspected(broker, "orders", "absent"))

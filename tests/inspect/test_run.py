@@ -9,7 +9,7 @@ from shoal.client.offsets import LogOffsets
 from shoal.error_codes import ErrorCode
 from shoal.inspect import InspectOptions, InspectProgress, inspect
 from shoal.inspect.facts import Facts
-from shoal.inspect.reading import PartitionPlan, read
+from shoal.inspect.reading import PartitionPlan, PartitionReading
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
@@ -24,10 +24,10 @@ from tests.world.logs import may_compact
 def test_all_batches_are_counted_with_their_codecs_and_epochs(broker: Broker) -> None:
     history(broker).plain(3, 5, codec=Codec.GZIP).plain(2, leader_epoch=4)
     report = topic(broker)
-    assert (report.facts.batches, report.facts.records) == (3, 10)
+    assert (report.batches, report.records) == (3, 10)
     assert (report.share_read, report.records_a_batch) == (1.0, 10 / 3)
-    assert report.facts.codecs == {"gzip": 2, "none": 1}
-    assert report.facts.leader_epochs == {0, 4}
+    assert report.codecs == {"gzip": 2, "none": 1}
+    assert report.leader_epochs == {0, 4}
 
 
 def test_ratio_is_that_of_decompressed_batches(broker: Broker) -> None:
@@ -39,7 +39,7 @@ def test_ratio_is_that_of_decompressed_batches(broker: Broker) -> None:
         )
     report = topic(broker)
     # A partition has a fourth of the topic's number.
-    sample = report.facts.ratios["gzip"]
+    sample = report.ratios["gzip"]
     assert (sample.batches, report.ratio is not None and report.ratio > 20) == (2, True)
     assert sample.uncompressed > 4 * len(value) * sample.batches
 
@@ -47,20 +47,20 @@ def test_ratio_is_that_of_decompressed_batches(broker: Broker) -> None:
 def test_batch_that_cannot_be_decompressed_counts_without_a_ratio(broker: Broker) -> None:
     history(broker).log.store(memoryview(batches.raw_batch(b"no stream", attributes=Codec.GZIP)))
     report = topic(broker)
-    assert (report.facts.batches, report.facts.opened, report.ratio) == (1, {"gzip": 1}, None)
+    assert (report.batches, report.opened, report.ratio) == (1, {"gzip": 1}, None)
 
 
 def test_damaged_batches_are_opened_no_more_often_than_others(broker: Broker) -> None:
     log = history(broker)
     for number in range(20):
         log.store(batches.raw_batch(b"no stream", attributes=Codec.GZIP, base_offset=number))
-    assert topic(broker).facts.opened == {"gzip": 2}
+    assert topic(broker).opened == {"gzip": 2}
 
 
 def test_first_batch_of_each_codec_is_opened(broker: Broker) -> None:
     history(broker).plain(*[9] * 10, codec=Codec.GZIP).plain(*[9] * 10, codec=Codec.ZSTD)
     report = topic(broker)
-    assert (report.facts.opened, report.ratio is None) == ({"gzip": 2, "zstd": 1}, False)
+    assert (report.opened, report.ratio is None) == ({"gzip": 2, "zstd": 1}, False)
 
 
 def test_compacted_log_shows_its_gaps_also_at_its_end(broker: Broker) -> None:
@@ -68,15 +68,15 @@ def test_compacted_log_shows_its_gaps_also_at_its_end(broker: Broker) -> None:
     may_compact(broker, "orders")
     log.plain(2).holed(5, [1, 2]).gap(4).empty(3).gap_at_the_end(6)
     report = topic(broker)
-    assert (report.facts.removed_inside, report.facts.removed_between, report.facts.emptied) == (5, 10, 1)
+    assert (report.removed_inside, report.removed_between, report.emptied) == (5, 10, 1)
 
 
 def test_transactions_are_counted_by_their_markers(broker: Broker) -> None:
     log = history(broker)
     log.transaction(2, 1, ends=COMMIT).transaction(3, ends=ABORT, producer_id=78)
     report = topic(broker)
-    assert (report.facts.transactional, report.facts.commits, report.facts.aborts) == (3, 1, 1)
-    assert report.open_transactions == ()
+    assert (report.transactional, report.commits, report.aborts) == (3, 1, 1)
+    assert report.open_transactions == []
 
 
 def store_open(broker: Broker, age_ms: int, producer_id: int) -> None:
@@ -136,21 +136,20 @@ def test_sample_reads_a_part_from_the_start_to_the_end(broker: Broker) -> None:
     for number in range(3000):
         log.base_timestamp = NOW_MS - 3_000_000 + 1000 * number
         log.store(log.batch(80))
-    report = topic(broker, sample=400_000)
-    facts = report.facts
+    facts = topic(broker, sample=400_000)
     assert 0 < facts.size < 2_000_000
-    assert 0.05 < report.share_read < 0.4
+    assert 0.05 < facts.share_read < 0.4
     assert facts.oldest_ms == NOW_MS - 3_000_000 + 79
     assert facts.newest_ms is not None
     assert facts.newest_ms > NOW_MS - 200_000
-    assert facts.batches * report.scale == pytest.approx(3000, rel=0.05)
+    assert facts.batches * facts.scale == pytest.approx(3000, rel=0.05)
 
 
 def test_partitions_of_a_topic_add_up(broker: Broker) -> None:
     for partition in range(3):
         history(broker, partitions=4, partition=partition).plain(5, producer_id=7 + partition % 2)
     report = topic(broker)
-    assert (report.facts.partitions, report.facts.records, report.producer_ids) == (4, 15, 2)
+    assert (report.partitions, report.records, report.producer_ids) == (4, 15, 2)
 
 
 def test_partition_that_refuses_is_not_inspected_and_the_others_are(broker: Broker) -> None:
@@ -169,27 +168,27 @@ def test_log_whose_leader_answers_late_is_inspected(broker: Broker) -> None:
     broker.faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1)
     broker.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1)
     report = inspected(broker)
-    assert (report.not_inspected, report.topics[0].facts.records) == ((), 3)
+    assert (report.not_inspected, report.topics[0].records) == ((), 3)
 
 
 def test_retention_during_the_reading_moves_its_start(broker: Broker) -> None:
     log = history(broker).plain(*[1] * 10)
     plan = PartitionPlan(TopicPartition("orders", 0), LogOffsets(0, 10, 10), 0)
     log.log.delete_records(4)
-    facts = Facts(NOW_MS)
+    facts = Facts("orders", NOW_MS)
     with Cluster(config_of(broker)) as cluster:
         cluster.refresh(["orders"])
-        read(cluster, plan, facts, None)
+        PartitionReading(cluster, plan, facts).read(None)
     assert (facts.records, facts.runs) == (6, [(4, 10)])
 
 
 def test_compressed_message_that_begins_before_the_end_is_counted(broker: Broker) -> None:
     log = history(broker).messages([Content(NOW_MS, b"key", b"value")] * 6, 1, Codec.GZIP)
     plan = PartitionPlan(TopicPartition("orders", 0), LogOffsets(0, 4, 4), 0)
-    facts = Facts(NOW_MS)
+    facts = Facts("orders", NOW_MS)
     with Cluster(config_of(broker)) as cluster:
         cluster.refresh(["orders"])
-        read(cluster, plan, facts, None)
+        PartitionReading(cluster, plan, facts).read(None)
     assert (facts.batches, facts.runs) == (1, [(0, log.next_offset)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.client.config import ClientConfig
-from shoal.inspect import ClusterReport, InspectOptions, TopicReport, inspect
+from shoal.inspect import ClusterReport, Facts, InspectOptions, inspect
 from shoal_broker import Broker
 from tests.world.history import History
 
@@ -35,7 +35,7 @@ def inspected(broker: Broker, *topics: str, **options: Any) -> ClusterReport:
     return inspect(config_of(broker), topics or ("orders",), InspectOptions(**given), now_ms=NOW_MS)
 
 
-def topic(broker: Broker, name: str = "orders", **options: Any) -> TopicReport:
+def topic(broker: Broker, name: str = "orders", **options: Any) -> Facts:
     """Return the report about one topic."""
     (report,) = inspected(broker, name, **options).topics
     return report

@@ -25,12 +25,11 @@ def test_facts_are_those_of_the_log_files(source_cluster: KafkaCluster, topic: s
     pending.abort_transaction()
 
     assert report.not_inspected == ()
-    (found,) = report.topics
+    (facts,) = report.topics
     directories = [source_cluster.partition_dir(topic, number) for number in range(PARTITIONS)]
     stored = [each for dump in dump_partitions(directories).values() for each in dump]
     # The marker of the last abort came after the inspection.
     data = [each for each in stored if not each.is_control]
-    facts = found.facts
     assert (facts.batches, facts.size) == (len(data), sum(each.size for each in data))
     assert facts.records == sum(each.count for each in data)
     assert facts.codecs == Counter(each.codec for each in data)
@@ -41,12 +40,12 @@ def test_facts_are_those_of_the_log_files(source_cluster: KafkaCluster, topic: s
     )
     assert facts.leader_epochs == {each.partition_leader_epoch for each in data}
     assert (facts.removed_inside, facts.removed_between, facts.aborts) == (0, 0, facts.control_batches // 2)
-    (opened,) = found.open_transactions
+    (opened,) = facts.open_transactions
     last = data[-1]
     assert (opened.producer_id, opened.first_offset, opened.is_hanging) == (
         last.producer_id,
         last.base_offset,
         False,
     )
-    assert found.ratio is not None
-    assert found.ratio > 1
+    assert facts.ratio is not None
+    assert facts.ratio > 1

@@ -11,10 +11,10 @@ from ..client.config import ClientConfig
 from ..declare import add_options, declared, given, option, pick
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..inspect import InspectOptions, inspect
-from ..inspect.page import write_page
+from ..inspect.page import page_html
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import glob_warnings, select_topics
-from ..result_file import check_result_file
+from ..result_file import check_result_file, write_result_file
 from .inspect_report import done_of, print_report
 from .options import Clusters, Subparsers, add_output_options, parse_cluster
 from .output import print_json, say, warn
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     for each in report.not_inspected:
         warn(f"{each.partition} was not inspected: {each.reason}")
     if args.report:
-        write_page(args.report, report)
+        write_result_file("report", args.report, page_html(report))
         say(f"report: {args.report}")
     exit_code = EXIT_FAILED if report.not_inspected else EXIT_DONE
     if args.json:

@@ -41,8 +41,8 @@ def lines(report: ClusterReport) -> Iterator[str]:
 
 def _total(report: ClusterReport) -> str:
     """Return the numbers as one line."""
-    batches = sum(each.facts.batches for each in report.topics)
-    size = sum(each.facts.size for each in report.topics)
+    batches = sum(each.batches for each in report.topics)
+    size = sum(each.size for each in report.topics)
     more = ". Use --sample all to read everything" if report.is_sample else ""
     return (
         f"{report.cluster}: {_topics(len(report.topics))}, {batches:,} batches with {size:,} bytes "

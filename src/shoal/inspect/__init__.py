@@ -6,17 +6,17 @@ the report and the findings. Payloads stay closed, except for a few batches of e
 decompressed for the ratio.
 """
 
+from .facts import Facts, OpenTransaction
 from .options import InspectOptions
 from .report import ClusterReport, NotInspected
 from .run import InspectProgress, inspect
-from .topic_report import OpenTransaction, TopicReport
 
 __all__ = [
     "ClusterReport",
+    "Facts",
     "InspectOptions",
     "InspectProgress",
     "NotInspected",
     "OpenTransaction",
-    "TopicReport",
     "inspect",
 ]

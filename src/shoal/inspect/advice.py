@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .facts import FUTURE_MS
-from .topic_report import TopicReport
+from .facts import FUTURE_MS, Facts
 
 __all__ = ["SMALL_BATCH_BYTES", "Finding", "advise"]
 
@@ -56,14 +55,13 @@ class Finding:
 _Advice: TypeAlias = tuple[str, str, str]
 
 
-def advise(topics: Sequence[TopicReport]) -> tuple[Finding, ...]:
+def advise(topics: Sequence[Facts]) -> tuple[Finding, ...]:
     """Return the findings about all topics, in the order of the topics and of the rules."""
     return tuple(Finding(topic.topic, *found) for topic in topics for rule in _RULES for found in rule(topic))
 
 
-def _small(topic: TopicReport) -> Iterator[_Advice]:
-    facts = topic.facts
-    if facts.batches < 2 or topic.bytes_a_batch >= SMALL_BATCH_BYTES:
+def _small(topic: Facts) -> Iterator[_Advice]:
+    if topic.batches < 2 or topic.bytes_a_batch >= SMALL_BATCH_BYTES:
         return
     text = (
         f"batches have {topic.bytes_a_batch:,.0f} bytes and {topic.records_a_batch:,.1f} records on average"
@@ -94,21 +92,19 @@ def _larger(size: float) -> int:
     return 1 << (int(size).bit_length() + 2)
 
 
-def _many_producers(topic: TopicReport) -> Iterator[_Advice]:
-    facts = topic.facts
-    ids = topic.producer_ids + bool(facts.other_batches)
-    if ids > 100 and facts.batches / ids < 10:
+def _many_producers(topic: Facts) -> Iterator[_Advice]:
+    ids = topic.producer_ids + bool(topic.other_batches)
+    if ids > 100 and topic.batches / ids < 10:
         yield (
             "short-lived-producers",
-            f"{ids:,} producer ids wrote {facts.batches / ids:,.1f} batches each",
+            f"{ids:,} producer ids wrote {topic.batches / ids:,.1f} batches each",
             "Keep one producer for the life of a process. Brokers remember each id for "
             "producer.id.expiration.ms",
         )
 
 
-def _uncompressed(topic: TopicReport) -> Iterator[_Advice]:
-    facts = topic.facts
-    share = facts.codec_sizes["none"] / facts.size if facts.size else 0.0
+def _uncompressed(topic: Facts) -> Iterator[_Advice]:
+    share = topic.codec_sizes["none"] / topic.size if topic.size else 0.0
     if share > _MOST and topic.bytes_a_batch >= _COMPRESSIBLE_BYTES:
         yield (
             "not-compressed",
@@ -118,20 +114,18 @@ def _uncompressed(topic: TopicReport) -> Iterator[_Advice]:
         )
 
 
-def _several_codecs(topic: TopicReport) -> Iterator[_Advice]:
-    codecs = topic.facts.codecs
-    notable = [name for name, count in codecs.most_common() if count > _NOTABLE * topic.facts.batches]
+def _several_codecs(topic: Facts) -> Iterator[_Advice]:
+    notable = [name for name, count in topic.codecs.items() if count > _NOTABLE * topic.batches]
     if len(notable) > 1:
-        shares = ", ".join(f"{name} {codecs[name] / topic.facts.batches:.0%}" for name in notable)
         yield (
             "several-codecs",
-            f"batches have several codecs: {shares}",
+            f"batches have several codecs: {topic.codec_shares}",
             "Give all producers the same compression.type. At the destination, keep the topic's "
             "compression.type=producer, or its brokers compress again",
         )
 
 
-def _transactions(topic: TopicReport) -> Iterator[_Advice]:
+def _transactions(topic: Facts) -> Iterator[_Advice]:
     for each in (each for each in topic.open_transactions if each.is_hanging):
         yield (
             "hanging-transaction",
@@ -144,21 +138,20 @@ def _transactions(topic: TopicReport) -> Iterator[_Advice]:
         )
 
 
-def _times(topic: TopicReport) -> Iterator[_Advice]:
-    facts = topic.facts
-    if facts.future_batches:
+def _times(topic: Facts) -> Iterator[_Advice]:
+    if topic.future_batches:
         yield (
             "future-timestamps",
-            f"{facts.future_batches:,} batches have a timestamp more than an hour ahead, the furthest "
-            f"{facts.most_ahead_ms / FUTURE_MS:,.1f} hours",
+            f"{topic.future_batches:,} batches have a timestamp more than an hour ahead, the furthest "
+            f"{topic.most_ahead_ms / FUTURE_MS:,.1f} hours",
             "Correct the producer's clock or its timestamps (seconds, milliseconds or microseconds). At the "
             "destination, Kafka 4 refuses them unless the topic's message.timestamp.after.max.ms is larger. "
             "Retention by time keeps their segments for as long",
         )
 
 
-def _old_formats(topic: TopicReport) -> Iterator[_Advice]:
-    old = {magic: count for magic, count in sorted(topic.facts.magics.items()) if magic < 2}
+def _old_formats(topic: Facts) -> Iterator[_Advice]:
+    old = {magic: count for magic, count in sorted(topic.magics.items()) if magic < 2}
     if old:
         counts = ", ".join(f"{count:,} of magic {magic}" for magic, count in old.items())
         yield (
@@ -168,7 +161,7 @@ def _old_formats(topic: TopicReport) -> Iterator[_Advice]:
         )
 
 
-_RULES: tuple[Callable[[TopicReport], Iterator[_Advice]], ...] = (
+_RULES: tuple[Callable[[Facts], Iterator[_Advice]], ...] = (
     _small,
     _many_producers,
     _uncompressed,

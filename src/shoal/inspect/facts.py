@@ -1,5 +1,5 @@
 """
-Facts of one partition, counted from the headers of its batches.
+Facts of a partition or a topic, counted from the headers of its batches, and what follows from them.
 
 :class:`Facts` takes one header after the other and keeps counts, so its size does not depend on the
 log's. Facts of several partitions are added. All counts are independent of the order of the runs, except
@@ -10,14 +10,25 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any
 
+from ..json_report import as_json
 from ..records import BatchHeader, Codec, Decision, decide
 from ..records.aborted import Marker
+from ..topic_partition import TopicPartition
 
-__all__ = ["FUTURE_MS", "MOST_PRODUCERS", "Facts", "ProducerFacts", "RatioSample", "codec_name"]
+__all__ = [
+    "FUTURE_MS",
+    "MOST_PRODUCERS",
+    "Facts",
+    "OpenTransaction",
+    "ProducerFacts",
+    "RatioSample",
+    "codec_name",
+    "half_below",
+]
 
 #: A timestamp so far ahead of the clock lies in the future. Kafka 4 refuses such records: it is the default
 #: of ``message.timestamp.after.max.ms`` (KIP-937).
@@ -32,50 +43,29 @@ def codec_name(codec_id: int) -> str:
     return Codec(codec_id).name.lower() if codec_id <= Codec.ZSTD else f"unknown ({codec_id})"
 
 
-class _Counts:
-    """Counts that are added field by field: sums, unless a field has another way."""
-
-    __slots__ = ()
-
-    def add(self, other: Self) -> None:
-        """Add the counts of other batches."""
-        for each in fields(self):  # type: ignore[arg-type]
-            merge = each.metadata.get("merge", operator.add)
-            setattr(self, each.name, merge(getattr(self, each.name), getattr(other, each.name)))
+def _oldest(*times_ms: int | None) -> int | None:
+    return min((each for each in times_ms if each is not None), default=None)
 
 
-def _by_key(ours: dict[Any, Any], theirs: dict[Any, Any]) -> dict[Any, Any]:
-    for key, counts in theirs.items():
-        if key in ours:
-            ours[key].add(counts)
-        else:
-            ours[key] = counts
-    return ours
-
-
-def _known(choose: Callable[[Iterable[int]], int]) -> Callable[[int | None, int | None], int | None]:
-    def chosen(one: int | None, other: int | None) -> int | None:
-        known = [each for each in (one, other) if each is not None]
-        return choose(known) if known else None
-
-    return chosen
-
-
-def _first(one: Any, other: Any) -> Any:
-    return one
+def _newest(*times_ms: int | None) -> int | None:
+    return max((each for each in times_ms if each is not None), default=None)
 
 
 #: How the values of a field are added, if they are no sums.
-_LARGEST = {"merge": max}
-_FIRST = {"merge": _first}
-_UNION = {"merge": operator.or_}
-_BY_KEY = {"merge": _by_key}
-_OLDEST = {"merge": _known(min)}
-_NEWEST = {"merge": _known(max)}
+_LARGEST, _UNION = {"merge": max}, {"merge": operator.or_}
+_OLDEST, _NEWEST = {"merge": _oldest}, {"merge": _newest}
+#: The field stays, or is added in another way.
+_OURS = {"merge": None}
+
+#: The producers of a topic in the JSON object: those with the most batches.
+_MOST_PRODUCERS = 100
+
+#: The values in the JSON object that follow from counts.
+_DERIVED = "producer_ids", "share_read", "bytes_a_batch", "records_a_batch", "ratio"
 
 
 @dataclass(slots=True)
-class ProducerFacts(_Counts):
+class ProducerFacts:
     """
     Counts of the batches of one producer id.
 
@@ -92,9 +82,39 @@ class ProducerFacts(_Counts):
     size: int = 0
     transactional: int = 0
 
+    def add(self, other: ProducerFacts) -> None:
+        """Add the counts of other batches."""
+        self.batches += other.batches
+        self.records += other.records
+        self.size += other.size
+        self.transactional += other.transactional
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """
+    A transaction without a marker, which holds back readers with ``read_committed``.
+
+    Attributes:
+        partition: The partition.
+        producer_id: The producer that began it.
+        first_offset: The offset of its first record.
+        last_ms: The timestamp of its producer's last batch, in milliseconds since 1970; -1 if unknown.
+        is_hanging: Whether its coordinator does not have it, so that no marker will come.
+        held_back: The number of offsets behind its first one.
+
+    """
+
+    partition: TopicPartition
+    producer_id: int
+    first_offset: int
+    last_ms: int
+    is_hanging: bool
+    held_back: int
+
 
 @dataclass(slots=True)
-class RatioSample(_Counts):
+class RatioSample:
     """
     Batches that were decompressed to measure their ratio, which no header has.
 
@@ -109,13 +129,20 @@ class RatioSample(_Counts):
     compressed: int = 0
     uncompressed: int = 0
 
+    def add(self, other: RatioSample) -> None:
+        """Add other batches."""
+        self.batches += other.batches
+        self.compressed += other.compressed
+        self.uncompressed += other.uncompressed
+
 
 @dataclass(slots=True)
-class Facts(_Counts):
+class Facts:
     """
     Counts of batches.
 
     Attributes:
+        topic: The topic's name.
         now_ms: The time that timestamps are compared with, in milliseconds since 1970.
         batches: The number of batches with records of users. Messages of magic 0 and 1 count as batches.
         records: The number of their records. A compressed message of magic 0 or 1 does not show its number of
@@ -157,7 +184,8 @@ class Facts(_Counts):
 
     """
 
-    now_ms: int = field(default=0, metadata=_FIRST)
+    topic: str = field(default="", metadata=_OURS)
+    now_ms: int = field(default=0, metadata=_OURS)
     batches: int = 0
     records: int = 0
     size: int = 0
@@ -181,17 +209,18 @@ class Facts(_Counts):
     leader_epochs: set[int] = field(default_factory=set, metadata=_UNION)
     sizes: Counter[int] = field(default_factory=Counter)
     counts: Counter[int] = field(default_factory=Counter)
-    producers: dict[int, ProducerFacts] = field(default_factory=dict, metadata=_BY_KEY)
+    producers: dict[int, ProducerFacts] = field(default_factory=dict, metadata=_OURS)
     other_batches: int = 0
-    ratios: dict[str, RatioSample] = field(default_factory=dict, metadata=_BY_KEY)
+    ratios: dict[str, RatioSample] = field(default_factory=dict, metadata=_OURS)
     opened: Counter[str] = field(default_factory=Counter)
-    runs: list[tuple[int, int]] = field(default_factory=list, metadata=_FIRST)
+    runs: list[tuple[int, int]] = field(default_factory=list, metadata=_OURS)
     spanned: int = 0
     partitions: int = 0
     offsets: int = 0
     offsets_read: int = 0
     removed_between: int = 0
-    _previous_ms: int | None = field(default=None, metadata=_FIRST)
+    open_transactions: list[OpenTransaction] = field(default_factory=list)
+    _previous_ms: int | None = field(default=None, metadata=_OURS)
 
     def begin_run(self, first: int) -> None:
         """Begin to read at an offset. A run that continues the one before it is the same run."""
@@ -254,7 +283,7 @@ class Facts(_Counts):
         self.transactional += header.is_transactional
         if header.max_timestamp >= 0:
             self._see_time(header.max_timestamp)
-        self._see_producer(header, records)
+        self._see_producer(header.producer_id, ProducerFacts(1, records, size, header.is_transactional))
 
     def _see_time(self, timestamp_ms: int) -> None:
         ahead_ms = timestamp_ms - self.now_ms
@@ -265,27 +294,23 @@ class Facts(_Counts):
                 self.backward_batches += 1
                 self.most_backward_ms = max(self.most_backward_ms, -step_ms)
         self._previous_ms = timestamp_ms
-        self.oldest_ms = timestamp_ms if self.oldest_ms is None else min(self.oldest_ms, timestamp_ms)
+        self.oldest_ms = _oldest(self.oldest_ms, timestamp_ms)
         if ahead_ms > FUTURE_MS:
             self.future_batches += 1
         else:
-            self.newest_ms = timestamp_ms if self.newest_ms is None else max(self.newest_ms, timestamp_ms)
+            self.newest_ms = _newest(self.newest_ms, timestamp_ms)
 
-    def _see_producer(self, header: BatchHeader, records: int) -> None:
-        facts = self.producers.get(header.producer_id)
-        if facts is None and len(self.producers) >= MOST_PRODUCERS:
-            self.other_batches += 1
-            return
-        if facts is None:
-            self.producers[header.producer_id] = facts = ProducerFacts()
-        facts.batches += 1
-        facts.records += records
-        facts.size += header.size
-        facts.transactional += header.is_transactional
+    def _see_producer(self, producer_id: int, counts: ProducerFacts) -> None:
+        if producer_id in self.producers:
+            self.producers[producer_id].add(counts)
+        elif len(self.producers) < MOST_PRODUCERS:
+            self.producers[producer_id] = counts
+        else:
+            self.other_batches += counts.batches
 
-    def measure(self, codec: str, compressed: int, uncompressed: int) -> None:
-        """Count a batch that was decompressed for its ratio."""
-        self.ratios.setdefault(codec, RatioSample()).add(RatioSample(1, compressed, uncompressed))
+    def measure(self, codec: str, measured: RatioSample) -> None:
+        """Count batches that were decompressed for their ratio."""
+        self.ratios.setdefault(codec, RatioSample()).add(measured)
 
     def end(self, offsets: int) -> None:
         """Count the partition, which has so many offsets: all of it, or of a sample, was read."""
@@ -294,10 +319,79 @@ class Facts(_Counts):
         self.removed_between = max(0, self.offsets_read - self.spanned)
 
     def add(self, other: Facts) -> None:
-        """Add the facts of one more partition; of producers, those with the most batches stay."""
-        super(Facts, self).add(other)
-        if len(self.producers) > MOST_PRODUCERS:
-            most = Counter({each: facts.batches for each, facts in self.producers.items()})
-            kept = dict(most.most_common(MOST_PRODUCERS))
-            self.other_batches += most.total() - sum(kept.values())
-            self.producers = {each: self.producers[each] for each in kept}
+        """Add the facts of one more partition, field by field."""
+        for each in fields(self):
+            if (merge := each.metadata.get("merge", operator.add)) is not None:
+                setattr(self, each.name, merge(getattr(self, each.name), getattr(other, each.name)))
+        for producer_id, counts in other.producers.items():
+            self._see_producer(producer_id, counts)
+        for codec, measured in other.ratios.items():
+            self.measure(codec, measured)
+
+    @property
+    def share_read(self) -> float:
+        """The share of the offsets that were read, from 0 to 1."""
+        return min(1.0, self.offsets_read / self.offsets) if self.offsets else 1.0
+
+    @property
+    def scale(self) -> float:
+        """The factor from what was read to all of the topic."""
+        return 1 / self.share_read if self.share_read else 0.0
+
+    @property
+    def bytes_a_batch(self) -> float:
+        """The mean size of a batch, as it is stored."""
+        return self.size / self.batches if self.batches else 0.0
+
+    @property
+    def records_a_batch(self) -> float:
+        """The mean number of records in a batch."""
+        return self.records / self.batches if self.batches else 0.0
+
+    @property
+    def producer_ids(self) -> int:
+        """The number of producer ids that are counted one by one."""
+        return len(self.producers.keys() - {-1})
+
+    @property
+    def codec_shares(self) -> str:
+        """The codecs, and their shares of the batches if there are several."""
+        if len(self.codecs) == 1:
+            return next(iter(self.codecs))
+        return ", ".join(f"{name} {count / self.batches:.0%}" for name, count in self.codecs.most_common())
+
+    @property
+    def ratio(self) -> float | None:
+        """
+        The bytes of records, uncompressed to stored, of what was read.
+
+        None if a codec has no measured batch. Batches without a codec count as they are.
+        """
+        uncompressed = float(self.codec_sizes["none"])
+        for codec, size in self.codec_sizes.items():
+            sample = self.ratios.get(codec)
+            if codec != "none":
+                if sample is None or not sample.compressed:
+                    return None
+                uncompressed += size * sample.uncompressed / sample.compressed
+        return uncompressed / self.size if self.size else None
+
+    def most_producers(self, most: int) -> list[tuple[int, ProducerFacts]]:
+        """Return the producers with the most batches."""
+        return sorted(self.producers.items(), key=lambda each: (-each[1].batches, each[0]))[:most]
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the counts for JSON, and what follows from them."""
+        counts = {name: each for name, each in as_json(self).items() if not name.startswith("_")}
+        producers = as_json(dict(self.most_producers(_MOST_PRODUCERS)))
+        return {**counts, "producers": producers, **{name: getattr(self, name) for name in _DERIVED}}
+
+
+def half_below(buckets: Mapping[int, int]) -> int:
+    """Return the power of two below which at least half of the values are, by their buckets."""
+    total, seen = sum(buckets.values()), 0
+    for bits, count in sorted(buckets.items()):
+        seen += count
+        if 2 * seen >= total:
+            return 1 << bits
+    return 0

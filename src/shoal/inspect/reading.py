@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 
 from ..client.cluster import Cluster
 from ..client.config import IsolationLevel
-from ..client.offsets import EARLIEST, LogOffsets, list_offsets
+from ..client.offsets import EARLIEST, LogOffsets, answered, list_offsets
 from ..client.scan import read_decided
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
+from ..errors import BrokerError, CorruptBatch, UnsupportedBatch
 from ..records import Codec, RecordBatch, decompress
 from ..records.aborted import read_marker
 from ..topic_partition import TopicPartition
-from .facts import Facts, codec_name
+from .facts import Facts, RatioSample, codec_name
 
-__all__ = ["PartitionPlan", "marker_of", "read"]
+__all__ = ["PartitionPlan", "PartitionReading", "marker_of"]
 
 _RUNS = 4
 
@@ -53,98 +53,89 @@ class PartitionPlan:
     ratio_batches: int
 
 
-def read(
-    cluster: Cluster,
-    plan: PartitionPlan,
-    facts: Facts,
-    most_bytes: int | None,
-    is_stopped: Callable[[], bool] = lambda: False,
-) -> None:
+@dataclass(slots=True)
+class PartitionReading:
     """
-    Count the batches of a few runs, or all batches.
+    Counts the batches of one partition.
 
-    Args:
+    Attributes:
         cluster: The cluster, with metadata of the partition.
         plan: The partition.
         facts: The counts to add to. All batches are counted from where the last of its runs ends.
-        most_bytes: The bytes to read, about; None for all.
         is_stopped: Returns whether to end early.
 
-    Raises:
-        BrokerError: The leader refuses the request.
-        CorruptBatch: A header that no broker sends, or a marker with a wrong CRC.
-
     """
-    try:
-        _read_runs(cluster, plan, facts, most_bytes, is_stopped)
-    except BrokerError as error:
-        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or facts.batches:
-            raise
-        # Retention was faster: the reading begins at the new start.
-        moved = list_offsets(cluster, {plan.partition: EARLIEST})[plan.partition]
-        if isinstance(moved, ShoalError):
-            raise moved from error
-        facts.runs.clear()
-        plan = replace(plan, log=plan.log._replace(start=min(moved, plan.log.end)))
-        _read_runs(cluster, plan, facts, most_bytes, is_stopped)
 
+    cluster: Cluster
+    plan: PartitionPlan
+    facts: Facts
+    is_stopped: Callable[[], bool] = lambda: False
 
-def _read_runs(
-    cluster: Cluster,
-    plan: PartitionPlan,
-    facts: Facts,
-    most_bytes: int | None,
-    is_stopped: Callable[[], bool],
-) -> None:
-    start, _, end = plan.log
-    if most_bytes is None:
-        _read_run(cluster, plan, facts, facts.runs[-1][1] if facts.runs else start, None, is_stopped)
-        return
-    run_bytes = max(1, most_bytes // _RUNS)
-    reached = start
-    for number in range(_RUNS - 1):
-        place = max(reached, start + (end - start) * number // (_RUNS - 1))
-        # The batches to decompress are spread over the runs.
-        opened = -(-plan.ratio_batches * (number + 1) // _RUNS)
-        share = replace(plan, ratio_batches=opened)
-        reached = _read_run(cluster, share, facts, place, run_bytes, is_stopped)
-    mean = (facts.size + facts.control_size) / facts.spanned if facts.spanned else 1.0
-    last = end - max(1, int(run_bytes / max(mean, 1e-9)))
-    _read_run(cluster, plan, facts, max(reached, last), run_bytes, is_stopped)
+    def read(self, most_bytes: int | None) -> None:
+        """
+        Count the batches of a few runs, or all batches.
 
+        Args:
+            most_bytes: The bytes to read, about; None for all.
 
-def _read_run(
-    cluster: Cluster,
-    plan: PartitionPlan,
-    facts: Facts,
-    start: int,
-    most_bytes: int | None,
-    is_stopped: Callable[[], bool],
-) -> int:
-    """Count the batches from an offset on; return the offset behind the last one."""
-    end = plan.log.end
-    if start >= end:
-        return start
-    facts.begin_run(start)
-    size, level = 0, IsolationLevel.READ_UNCOMMITTED
-    buffer_bytes = _BUFFER_BYTES if most_bytes is None else max(most_bytes, _LEAST_BUFFER_BYTES)
-    with closing(read_decided(cluster, plan.partition, start, level, buffer_bytes)) as batches:
-        for _, batch in batches:
-            header = batch.header
-            if header.begins_at(facts.runs[-1][1]) >= end:
+        Raises:
+            BrokerError: The leader refuses the request.
+            CorruptBatch: A header that no broker sends, or a marker with a wrong CRC.
+
+        """
+        try:
+            self._read_runs(most_bytes)
+        except BrokerError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or self.facts.batches:
+                raise
+            # Retention was faster: the reading begins at the new start.
+            partition, log = self.plan.partition, self.plan.log
+            moved = answered(list_offsets(self.cluster, {partition: EARLIEST}))[partition]
+            self.facts.runs.clear()
+            self.plan = replace(self.plan, log=log._replace(start=min(moved, log.end)))
+            self._read_runs(most_bytes)
+
+    def _read_runs(self, most_bytes: int | None) -> None:
+        (start, _, end), facts, batches = self.plan.log, self.facts, self.plan.ratio_batches
+        if most_bytes is None:
+            self._read_run(facts.runs[-1][1] if facts.runs else start, None, batches)
+            return
+        run_bytes = max(1, most_bytes // _RUNS)
+        reached = start
+        for number in range(_RUNS - 1):
+            place = max(reached, start + (end - start) * number // (_RUNS - 1))
+            # The batches to decompress are spread over the runs.
+            reached = self._read_run(place, run_bytes, -(-batches * (number + 1) // _RUNS))
+        mean = (facts.size + facts.control_size) / facts.spanned if facts.spanned else 1.0
+        last = end - max(1, int(run_bytes / max(mean, 1e-9)))
+        self._read_run(max(reached, last), run_bytes, batches)
+
+    def _read_run(self, start: int, most_bytes: int | None, ratio_batches: int) -> int:
+        """Count the batches from an offset on; return the offset behind the last one."""
+        end, facts = self.plan.log.end, self.facts
+        if start >= end:
+            return start
+        facts.begin_run(start)
+        size, level = 0, IsolationLevel.READ_UNCOMMITTED
+        buffer_bytes = _BUFFER_BYTES if most_bytes is None else max(most_bytes, _LEAST_BUFFER_BYTES)
+        found = read_decided(self.cluster, self.plan.partition, start, level, buffer_bytes)
+        with closing(found) as batches:
+            for _, batch in batches:
+                header = batch.header
+                if header.begins_at(facts.runs[-1][1]) >= end:
+                    facts.end_run(end)
+                    break
+                facts.see(header, marker_of(batch))
+                if self.plan.ratio_batches:
+                    _measure(batch, facts, ratio_batches)
+                size += header.size
+                is_enough = most_bytes is not None and size >= most_bytes
+                if header.next_offset >= end or is_enough or self.is_stopped():
+                    break
+            else:
+                # The log has no more records: compaction removed the last offsets.
                 facts.end_run(end)
-                break
-            facts.see(header, marker_of(batch))
-            if plan.ratio_batches:
-                _measure(batch, facts, plan.ratio_batches)
-            size += header.size
-            is_enough = most_bytes is not None and size >= most_bytes
-            if header.next_offset >= end or is_enough or is_stopped():
-                break
-        else:
-            # The log has no more records: compaction removed the last offsets.
-            facts.end_run(end)
-    return facts.runs[-1][1]
+        return facts.runs[-1][1]
 
 
 def marker_of(batch: RecordBatch) -> int | None:
@@ -175,4 +166,4 @@ def _measure(batch: RecordBatch, facts: Facts, most: int) -> None:
         )
     except (CorruptBatch, UnsupportedBatch):
         return  # the header counts all the same; verify is what finds damage
-    facts.measure(codec, len(payload), len(records))
+    facts.measure(codec, RatioSample(1, len(payload), len(records)))

@@ -8,7 +8,7 @@ from typing import Any
 from ..json_report import as_json
 from ..topic_partition import TopicPartition
 from .advice import Finding
-from .topic_report import TopicReport
+from .facts import Facts
 
 __all__ = ["ClusterReport", "NotInspected"]
 
@@ -40,7 +40,7 @@ class ClusterReport:
     cluster: str
     now_ms: int
     is_sample: bool
-    topics: tuple[TopicReport, ...]
+    topics: tuple[Facts, ...]
     not_inspected: tuple[NotInspected, ...]
     findings: tuple[Finding, ...]
     elapsed_s: float
@@ -49,11 +49,8 @@ class ClusterReport:
         """Return the report for JSON."""
         return {
             "type": "inspect",
-            "cluster": self.cluster,
-            "now_ms": self.now_ms,
-            "is_sample": self.is_sample,
+            **as_json(self),
             "topics": [each.to_json_object() for each in self.topics],
             "not_inspected": {str(each.partition): each.reason for each in self.not_inspected},
-            "findings": as_json(self.findings),
             "elapsed_s": round(self.elapsed_s, 3),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..client.cluster import Cluster, patiently
@@ -16,17 +16,17 @@ from ..topic_partition import TopicPartition
 from .advice import advise
 from .facts import Facts
 from .options import InspectOptions
-from .reading import PartitionPlan, read
+from .reading import PartitionPlan, PartitionReading
 from .report import ClusterReport, NotInspected
-from .topic_report import OpenTransaction, TopicReport
 from .transactions import open_transactions
 
 __all__ = ["InspectProgress", "inspect"]
 
 _PATIENCE_S = 30.0
 
-#: The batches of a topic that are decompressed for the ratio, which no header has, and their partitions.
-_RATIO_BATCHES, _RATIO_PARTITIONS = 8, 4
+#: The batches of a partition that are decompressed for the ratio, which no header has, and the number of a
+#: topic's partitions in which they are.
+_RATIO_BATCHES, _RATIO_PARTITIONS = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,6 @@ def inspect(
         plans, refused = plan_partitions(cluster, names)
         cluster_name = str(cluster)
     stop, facts, failures = threading.Event(), dict[TopicPartition, Facts](), list(refused)
-    opened: list[OpenTransaction] = []
 
     def read_one(plan: PartitionPlan, cluster: Cluster) -> None:
         def attempt() -> None:
@@ -86,9 +85,9 @@ def inspect(
                 cluster.refresh([plan.partition.topic])
             if counts is None or options.sample is not None:
                 # A sample begins again after an error: its runs follow from each other.
-                counts = facts[plan.partition] = Facts(now_ms)
-            read(cluster, plan, counts, options.sample, stop.is_set)
-            opened.extend(open_transactions(cluster, plan, now_ms))
+                counts = facts[plan.partition] = Facts(plan.partition.topic, now_ms)
+            PartitionReading(cluster, plan, counts, stop.is_set).read(options.sample)
+            counts.open_transactions = open_transactions(cluster, plan, now_ms)
             counts.end(plan.log.end - plan.log.start)
 
         try:
@@ -112,29 +111,19 @@ def inspect(
         patience_s=_PATIENCE_S,
         on_progress=report_progress,
     )
-    opened.sort(key=lambda each: (each.partition, each.first_offset))
-    reports = tuple(
-        TopicReport(
-            topic, _sum(now_ms, facts, topic), tuple(each for each in opened if each.partition.topic == topic)
-        )
-        for topic in sorted({each.topic for each in facts})
-    )
+    found: dict[str, Facts] = {}
+    for partition in sorted(facts):
+        found.setdefault(partition.topic, Facts(partition.topic, now_ms)).add(facts[partition])
+    topics_found = tuple(found.values())
     return ClusterReport(
         cluster=cluster_name,
         now_ms=now_ms,
         is_sample=options.sample is not None,
-        topics=reports,
+        topics=topics_found,
         not_inspected=tuple(sorted(failures, key=lambda each: each.partition)),
-        findings=advise(reports),
+        findings=advise(topics_found),
         elapsed_s=time.monotonic() - started,
     )
-
-
-def _sum(now_ms: int, facts: Mapping[TopicPartition, Facts], topic: str) -> Facts:
-    total = Facts(now_ms)
-    for partition in sorted(each for each in facts if each.topic == topic):
-        total.add(facts[partition])
-    return total
 
 
 def plan_partitions(
@@ -159,14 +148,9 @@ def plan_partitions(
         if isinstance(log, ShoalError):
             failures.append(NotInspected(each, str(log)))
         else:
-            plans.append(PartitionPlan(each, log, _ratio_quota(each)))
+            plans.append(PartitionPlan(each, log, _RATIO_BATCHES * (each.partition < _RATIO_PARTITIONS)))
     missing = [each for each in topics if each not in cluster.metadata.topics]
     failures += [
         NotInspected(TopicPartition(each, 0), "no such topic, or no DESCRIBE on it") for each in missing
     ]
     return plans, failures
-
-
-def _ratio_quota(partition: TopicPartition) -> int:
-    """Return how many batches of a partition are decompressed."""
-    return _RATIO_BATCHES // _RATIO_PARTITIONS if partition.partition < _RATIO_PARTITIONS else 0

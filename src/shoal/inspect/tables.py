@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from ..static_page import Column, Row, Table
+from .facts import Facts, half_below
 from .report import ClusterReport
-from .topic_report import TopicReport, half_below
 
 __all__ = ["MOST_PRODUCERS_SHOWN", "sizes_table", "tables"]
 
@@ -20,7 +19,7 @@ MOST_PRODUCERS_SHOWN = 5
 
 def tables(report: ClusterReport) -> Iterator[Table]:
     """Yield the tables that have rows."""
-    topics = [each for each in report.topics if each.facts.batches or each.facts.control_batches]
+    topics = [each for each in report.topics if each.batches or each.control_batches]
     producers = [row for each in topics for row in _producer_rows(each)]
     opened = [row for each in topics for row in _open_rows(each)]
     found = [
@@ -35,27 +34,20 @@ def tables(report: ClusterReport) -> Iterator[Table]:
 
 def sizes_table(report: ClusterReport) -> Table:
     """Return the batches of the largest topics by size: too long for a terminal."""
-    largest = sorted(report.topics, key=lambda each: -each.facts.size * each.scale)[:_MOST_SIZED]
+    largest = sorted(report.topics, key=lambda each: -each.size * each.scale)[:_MOST_SIZED]
     rows = [row for each in largest for row in _size_rows(each)]
-    caption = f"As stored, of the {_MOST_SIZED} topics with the most bytes." if rows else "No batches."
+    caption = f"In bytes, as stored, of the {_MOST_SIZED} topics with the most bytes."
     return Table("Batch sizes", caption, _SIZES, rows)
 
 
 _SIZES = {"topic": Column.NAME, "size": Column.NUMBER, "batches": Column.NUMBER, "share": Column.SHARE}
 
 
-def _size_rows(topic: TopicReport) -> Iterator[Row]:
-    sizes = topic.facts.sizes
+def _size_rows(topic: Facts) -> Iterator[Row]:
+    sizes = topic.sizes
     for bits in range(min(sizes, default=0), max(sizes, default=-1) + 1):
-        size = f"{_bytes(1 << bits - 1)} to {_bytes(1 << bits)}"
-        yield topic.topic, size, sizes[bits], sizes[bits] / topic.facts.batches
-
-
-def _bytes(size: int) -> str:
-    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= factor:
-            return f"{size // factor:,} {unit}"
-    return f"{size} B"
+        size = f"{1 << bits - 1:,} to {1 << bits:,}"
+        yield topic.topic, size, sizes[bits], sizes[bits] / topic.batches
 
 
 _OF_BATCHES = (
@@ -84,19 +76,19 @@ _BATCHES = {
 }
 
 
-def _batches_row(topic: TopicReport) -> Row:
-    facts, ratio = topic.facts, "" if topic.ratio is None else f"{topic.ratio:.2f}"
-    measured = sum(each.batches for each in facts.ratios.values())
+def _batches_row(topic: Facts) -> Row:
+    ratio = "" if topic.ratio is None else f"{topic.ratio:.2f}"
+    measured = sum(each.batches for each in topic.ratios.values())
     return (
         topic.topic,
-        facts.partitions,
+        topic.partitions,
         topic.share_read,
-        facts.records,
-        facts.batches,
+        topic.records,
+        topic.batches,
         round(topic.bytes_a_batch),
-        half_below(facts.sizes),
+        half_below(topic.sizes),
         round(topic.records_a_batch, 1),
-        _codecs(facts.codecs),
+        topic.codec_shares,
         f"{ratio} (of {measured})" if measured else ratio,
     )
 
@@ -113,15 +105,14 @@ _WRITERS = {
 }
 
 
-def _writers_row(topic: TopicReport) -> Row:
-    facts = topic.facts
+def _writers_row(topic: Facts) -> Row:
     return (
         topic.topic,
-        f"more than {topic.producer_ids:,}" if facts.other_batches else topic.producer_ids,
-        _share(facts.idempotent, facts.batches),
-        _share(facts.transactional, facts.batches),
-        facts.commits,
-        facts.aborts,
+        f"more than {topic.producer_ids:,}" if topic.other_batches else topic.producer_ids,
+        _share(topic.idempotent, topic.batches),
+        _share(topic.transactional, topic.batches),
+        topic.commits,
+        topic.aborts,
         len(topic.open_transactions),
         sum(each.is_hanging for each in topic.open_transactions),
     )
@@ -139,17 +130,16 @@ _LOGS = {
 }
 
 
-def _logs_row(topic: TopicReport) -> Row:
-    facts = topic.facts
-    epochs = sorted(each for each in facts.leader_epochs if each >= 0)
+def _logs_row(topic: Facts) -> Row:
+    epochs = sorted(each for each in topic.leader_epochs if each >= 0)
     return (
         topic.topic,
-        facts.oldest_ms,
-        facts.newest_ms,
-        _count(facts.future_batches, facts.most_ahead_ms),
-        _count(facts.backward_batches, facts.most_backward_ms),
-        facts.removed_inside + facts.removed_between,
-        facts.magics[0] + facts.magics[1],
+        topic.oldest_ms,
+        topic.newest_ms,
+        _count(topic.future_batches, topic.most_ahead_ms),
+        _count(topic.backward_batches, topic.most_backward_ms),
+        topic.removed_inside + topic.removed_between,
+        topic.magics[0] + topic.magics[1],
         f"{len(epochs)}, {epochs[0]} to {epochs[-1]}" if len(epochs) > 1 else "".join(map(str, epochs)),
     )
 
@@ -165,8 +155,8 @@ _PRODUCERS = {
 }
 
 
-def _producer_rows(topic: TopicReport) -> Iterator[Row]:
-    for producer_id, each in topic.producers(MOST_PRODUCERS_SHOWN):
+def _producer_rows(topic: Facts) -> Iterator[Row]:
+    for producer_id, each in topic.most_producers(MOST_PRODUCERS_SHOWN):
         name, mean = "none" if producer_id < 0 else str(producer_id), round(each.size / each.batches)
         share = _share(each.transactional, each.batches)
         yield topic.topic, name, each.batches, each.records, each.size, mean, share
@@ -182,16 +172,10 @@ _OPEN = {
 }
 
 
-def _open_rows(topic: TopicReport) -> Iterator[Row]:
+def _open_rows(topic: Facts) -> Iterator[Row]:
     for each in topic.open_transactions:
         ids, is_hanging = (str(each.producer_id), str(each.first_offset)), "yes" if each.is_hanging else "no"
         yield str(each.partition), *ids, each.last_ms, each.held_back, is_hanging
-
-
-def _codecs(counts: Counter[str]) -> str:
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{name} {count / counts.total():.0%}" for name, count in counts.most_common())
 
 
 def _share(count: int, total: int) -> float | None:

@@ -14,28 +14,22 @@ time of the producer's last batch is all there is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import replace
 
 from ..client.broker_state import active_producers, coordinated_partitions
 from ..client.cluster import Cluster
 from ..client.scan import read_batches
+from .facts import OpenTransaction
 from .reading import PartitionPlan
-from .topic_report import OpenTransaction
 
 __all__ = ["HANGING_AFTER_MS", "open_transactions"]
 
 #: Brokers refuse a longer transaction timeout by default (``transaction.max.timeout.ms``), and abort a
 #: transaction at its timeout.
-HANGING_AFTER_MS = 15 * 60 * 1000
+HANGING_AFTER_MS = 900_000
 
 
-class _Opened(NamedTuple):
-    first_offset: int
-    producer_id: int
-    last_ms: int
-
-
-def open_transactions(cluster: Cluster, plan: PartitionPlan, now_ms: int) -> tuple[OpenTransaction, ...]:
+def open_transactions(cluster: Cluster, plan: PartitionPlan, now_ms: int) -> list[OpenTransaction]:
     """
     Return the open transactions of a partition, the oldest first.
 
@@ -44,46 +38,43 @@ def open_transactions(cluster: Cluster, plan: PartitionPlan, now_ms: int) -> tup
 
     """
     opened = _opened(cluster, plan) if plan.log.stable < plan.log.end else []
-    hanging = _hanging(cluster, plan, opened, now_ms) if opened else set()
-    return tuple(
-        OpenTransaction(
-            partition=plan.partition,
-            producer_id=each.producer_id,
-            first_offset=each.first_offset,
-            last_ms=each.last_ms,
-            is_hanging=each in hanging,
-            held_back=max(0, plan.log.end - each.first_offset),
-        )
-        for each in opened
-    )
+    hanging = _hanging(cluster, plan, opened, now_ms) if opened else []
+    return [replace(each, is_hanging=each in hanging) for each in opened]
 
 
-def _opened(cluster: Cluster, plan: PartitionPlan) -> list[_Opened]:
+def _opened(cluster: Cluster, plan: PartitionPlan) -> list[OpenTransaction]:
+    """Return the open transactions, as if none of them was hanging."""
     producers = active_producers(cluster, plan.partition)
     if producers is None:
         return list(_oldest(cluster, plan))
-    return sorted(
-        _Opened(each.transaction_start, each.producer_id, each.last_timestamp_ms)
+    found = [
+        _transaction(plan, each.producer_id, each.transaction_start, each.last_timestamp_ms)
         for each in producers
         if each.transaction_start is not None
-    )
+    ]
+    return sorted(found, key=lambda each: (each.first_offset, each.producer_id))
 
 
-def _oldest(cluster: Cluster, plan: PartitionPlan) -> Iterator[_Opened]:
+def _oldest(cluster: Cluster, plan: PartitionPlan) -> Iterator[OpenTransaction]:
     for batch in read_batches(cluster, plan.partition, plan.log.stable):
         header = batch.header
         if header.is_transactional and not header.is_control:
-            yield _Opened(plan.log.stable, header.producer_id, header.max_timestamp)
+            yield _transaction(plan, header.producer_id, plan.log.stable, header.max_timestamp)
         return
 
 
-def _hanging(cluster: Cluster, plan: PartitionPlan, opened: list[_Opened], now_ms: int) -> set[_Opened]:
+def _transaction(plan: PartitionPlan, producer_id: int, first_offset: int, last_ms: int) -> OpenTransaction:
+    held_back = max(0, plan.log.end - first_offset)
+    return OpenTransaction(plan.partition, producer_id, first_offset, last_ms, False, held_back)
+
+
+def _hanging(
+    cluster: Cluster, plan: PartitionPlan, opened: list[OpenTransaction], now_ms: int
+) -> list[OpenTransaction]:
     coordinated = coordinated_partitions(cluster, [each.producer_id for each in opened])
     if coordinated is None:
-        return {each for each in opened if 0 <= each.last_ms < now_ms - HANGING_AFTER_MS}
-    lost = {each for each in opened if (each.producer_id, plan.partition) not in coordinated}
-    if not lost:
-        return lost
+        return [each for each in opened if 0 <= each.last_ms < now_ms - HANGING_AFTER_MS]
+    lost = [each for each in opened if (each.producer_id, plan.partition) not in coordinated]
     # A transaction may have ended between the two questions, or begun after the second.
-    still = {(each.first_offset, each.producer_id) for each in _opened(cluster, plan)}
-    return {each for each in lost if (each.first_offset, each.producer_id) in still}
+    still = {(each.first_offset, each.producer_id) for each in _opened(cluster, plan)} if lost else ()
+    return [each for each in lost if (each.first_offset, each.producer_id) in still]

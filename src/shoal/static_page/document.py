@@ -21,9 +21,7 @@ class Pill:
     text: str
 
 
-def static_page(
-    title: str, about: str, headline: str, body: str, *, own_css: str = "", pill: Pill | None = None
-) -> str:
+def static_page(title: str, about: str, headline: str, body: str, *, pill: Pill | None = None) -> str:
     """
     Return an HTML file.
 
@@ -32,14 +30,13 @@ def static_page(
         about: Where the values come from.
         headline: The result, as one sentence.
         body: HTML; the caller has escaped its texts (``text_in_html``).
-        own_css: Rules of this page, behind those of all pages.
         pill: The outcome, if the page has one.
 
     """
     span = f'<span class="pill {pill.kind}">{text_in_html(pill.text)}</span>' if pill else ""
     return Template(_read("document.html")).substitute(
         title=text_in_html(title),
-        css=style() + own_css,
+        css=style(),
         pill=span,
         about=text_in_html(about),
         headline=text_in_html(headline),
