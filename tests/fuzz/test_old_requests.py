@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import os
 import random
 import threading
 import zlib
@@ -25,8 +26,11 @@ from hypothesis import strategies as st
 from rig.process import peak_rss_of
 from rig.shoal import Shoal, serve_gateway
 from rig.wait import wait_until
+from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch
+from shoal.gateway.client_connection import PIECE_BYTES
+from shoal.gateway.settings import GatewaySettings
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition
 from shoal.records import Codec
@@ -47,8 +51,11 @@ from tests.world.batches import batch, message, raw_batch
 #: Those that let no client wait.
 APIS = (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA)
 
-#: A tenth of the hostile requests of a run, those between two looks, and the clients that send them.
+#: A tenth of the hostile requests of a run, the least between two looks, and the clients that send them.
 _INPUTS, _AT_ONCE, _CLIENTS = 30, 20, 8
+
+#: A conversion takes up to three times the memory of the batch, and each core has one.
+_TIMES_A_BATCH = 3
 
 _MEGABYTE = 1 << 20
 #: Of a batch's limit when expanded, a gateway keeps a few copies for a moment.
@@ -125,6 +132,14 @@ def ask(server: Server, asked: Iterable[Input], caplog: pytest.LogCaptureFixture
     server.check(caplog)
 
 
+def most_bytes() -> int:
+    """Return the memory that the gateway's options allow all clients together."""
+    limits = GatewaySettings("", 0, ClientConfig("upstream", ()))
+    of_each = limits.buffer_bytes + limits.chunk_bytes + 2 * PIECE_BYTES
+    converted = (os.cpu_count() or 1) * _TIMES_A_BATCH * limits.largest_batch_bytes
+    return _CLIENTS * of_each + limits.bytes_in_flight + converted
+
+
 def request(api: ApiKey, version: int, *fields: Any) -> Input:
     """Write a request with another codec than the one under test."""
     asked = old_messages.schema(api, version, is_request=True)(*fields)
@@ -137,12 +152,14 @@ def fetch(server: Server, version: int, topic: str, offset: int = 0) -> FetchedP
 
 
 def test_hostile_requests_leave_nothing_behind(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    count, rest = 10 * number_of_inputs(_INPUTS), server.rest
+    count, rest, before = 10 * number_of_inputs(_INPUTS), server.rest, server.peak_bytes()
     seed = 0 if count == 10 * _INPUTS else random.randrange(1 << 32)
     print(f"seed {seed}")
-    for first in range(0, count, _AT_ONCE):
-        ask(server, [draw_input(seed, number) for number in range(first, first + _AT_ONCE)], caplog)
+    at_once = max(_AT_ONCE, count // 100)  # a search may send a million
+    for first in range(0, count, at_once):
+        ask(server, (draw_input(seed, number) for number in range(first, first + at_once)), caplog)
         wait_until(lambda: not held(server.gateway.process_id).exceeds(rest), f"{rest} to be left")
+        assert server.peak_bytes() - before < most_bytes()
 
 
 #: Refused at once; the others compress 64 MiB first.
