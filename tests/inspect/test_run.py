@@ -21,15 +21,6 @@ from tests.world.history import ABORT, COMMIT
 from tests.world.logs import may_compact
 
 
-def test_all_batches_are_counted_with_their_codecs_and_epochs(broker: Broker) -> None:
-    history(broker).plain(3, 5, codec=Codec.GZIP).plain(2, leader_epoch=4)
-    report = topic(broker)
-    assert (report.batches, report.records) == (3, 10)
-    assert (report.share_read, report.records_a_batch) == (1.0, 10 / 3)
-    assert report.codecs == {"gzip": 2, "none": 1}
-    assert report.leader_epochs == {0, 4}
-
-
 def test_ratio_is_that_of_decompressed_batches(broker: Broker) -> None:
     value = b"the same words " * 200
     log = history(broker)

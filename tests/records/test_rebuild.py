@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
@@ -120,16 +119,6 @@ def test_oversized_record_is_written_in_its_own_batch(codec: Codec) -> None:
     (alone,) = [(taken, written) for taken, written in found if written.header.size > 1000]
     assert [record.offset for record in alone[0]] == [7]
     assert read_key_value_headers(read_records(alone[1], LIMIT)[0])[1] == noise
-
-
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_many_small_batches_take_no_quadratic_time(codec: Codec) -> None:
-    """20,000 records one by one: encoding all that is left for each of them was 200 million."""
-    records = [Record(n, 5, NONE_BODY) for n in range(20_000)]
-    before = time.process_time()
-    found = list(write_batches(records, codec, 1))
-    assert time.process_time() - before < 10  # it is 0.5 s
-    assert len(found) == 20_000
 
 
 def test_varints_of_any_size_are_written_as_they_are_read() -> None:
