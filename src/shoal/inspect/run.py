@@ -24,8 +24,7 @@ __all__ = ["InspectProgress", "inspect"]
 
 _PATIENCE_S = 30.0
 
-#: The batches of a partition that are decompressed for the ratio, which no header has, and the number of a
-#: topic's partitions in which they are.
+#: The batches of a partition that are decompressed for the ratio, and in how many partitions of a topic.
 _RATIO_BATCHES, _RATIO_PARTITIONS = 2, 4
 
 
