@@ -54,9 +54,6 @@ APIS = (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA)
 #: A tenth of the hostile requests of a run, the least between two looks, and the clients that send them.
 _INPUTS, _AT_ONCE, _CLIENTS = 30, 20, 8
 
-#: A conversion takes up to three times the memory of the batch, and each core has one.
-_TIMES_A_BATCH = 3
-
 _MEGABYTE = 1 << 20
 #: Of a batch's limit when expanded, a gateway keeps a few copies for a moment.
 _MOST_BYTES = 300 * _MEGABYTE
@@ -133,10 +130,10 @@ def ask(server: Server, asked: Iterable[Input], caplog: pytest.LogCaptureFixture
 
 
 def most_bytes() -> int:
-    """Return the memory that the gateway's options allow all clients together."""
+    """Return the memory that options allow: a conversion on each core takes up to three times its batch."""
     limits = GatewaySettings("", 0, ClientConfig("upstream", ()))
     of_each = limits.buffer_bytes + limits.chunk_bytes + 2 * PIECE_BYTES
-    converted = (os.cpu_count() or 1) * _TIMES_A_BATCH * limits.largest_batch_bytes
+    converted = 3 * (os.cpu_count() or 1) * limits.largest_batch_bytes
     return _CLIENTS * of_each + limits.bytes_in_flight + converted
 
 
