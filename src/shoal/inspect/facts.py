@@ -283,7 +283,7 @@ class Facts:
         self.transactional += header.is_transactional
         if header.max_timestamp >= 0:
             self._see_time(header.max_timestamp)
-        self._see_producer(header.producer_id, ProducerFacts(1, records, size, header.is_transactional))
+        self._see_producer(header.producer_id, ProducerFacts(1, records, size, int(header.is_transactional)))
 
     def _see_time(self, timestamp_ms: int) -> None:
         ahead_ms = timestamp_ms - self.now_ms
