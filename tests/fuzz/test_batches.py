@@ -160,7 +160,7 @@ def stamp_all_runs(record_set: bytearray, headers: Sequence[BatchHeader]) -> Non
     position = 0
     for number, header in enumerate(headers):
         copy = memoryview(bytearray(record_set))
-        run = stamp_plain(
+        end, count, rows = stamp_plain(
             copy,
             position,
             first_offset=header.base_offset,
@@ -168,15 +168,17 @@ def stamp_all_runs(record_set: bytearray, headers: Sequence[BatchHeader]) -> Non
             producer_id=1,
             producer_epoch=0,
             base_sequence=0,
+            transactional=False,
+            append_time=False,
         )
-        entries = list(ENTRY.iter_unpack(run.entries))
+        entries = list(ENTRY.iter_unpack(rows))
         taken = headers[number : number + len(entries)]
-        size = run.end - position
+        size = end - position
         assert entries == [
             (each.size, each.records_count, each.max_timestamp, each.leader_epoch) for each in taken
         ]
         assert size == sum(each.size for each in taken)
-        assert run.records_count == sum(each.records_count for each in taken)
+        assert count == sum(each.records_count for each in taken)
         assert bytes(copy[:position]) == record_set[:position]
         assert bytes(copy[position + size :]) == record_set[position + size :]
         position += header.size

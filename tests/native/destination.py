@@ -41,7 +41,7 @@ def lot(
     times = times_ms or [1_600_000_000_000] * batches
     built = (batch(values, base_offset=2 * at, base_timestamp=time) for at, time in enumerate(times))
     record_set = memoryview(bytearray().join(built))
-    run = stamp_plain(
+    _, _, entries = stamp_plain(
         record_set,
         0,
         first_offset=0,
@@ -49,11 +49,13 @@ def lot(
         producer_id=PRODUCER_ID,
         producer_epoch=0,
         base_sequence=base_offset,
+        transactional=False,
+        append_time=False,
     )
-    assert len(run.entries) == len(times) * ENTRY.size
+    assert len(entries) == len(times) * ENTRY.size
     cuts = [0, *ends_of_buffers, len(record_set)]
     buffers = [record_set[start:end] for start, end in itertools.pairwise(cuts)]
-    return LotRow(topic, partition, buffers, run.entries, base_offset, newest_ms, together_bytes, False)
+    return LotRow(topic, partition, buffers, entries, base_offset, newest_ms, together_bytes, False)
 
 
 class Hangup(Exception):

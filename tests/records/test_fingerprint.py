@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.native import NATIVE
 from shoal.records import PACKED_FINGERPRINT, Codec, fingerprint, fingerprint_plain, split, stamp
+from shoal.records.fingerprint import fingerprint_plain_in_python
 from tests.native_path import PATHS
 from tests.strategies import INT16, INT64, batches
 from tests.world.batches import (
@@ -87,8 +88,8 @@ def test_fingerprint_is_the_crc_with_variable_fields_zeroed(size: int) -> None:
 
 @pytest.fixture(params=PATHS)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("shoal.records.fingerprint")  # the package has a function of this name
-    monkeypatch.setattr(module, "NATIVE", NATIVE if request.param else None)
+    walk = NATIVE.fingerprint_plain if NATIVE and request.param else fingerprint_plain_in_python
+    monkeypatch.setattr(sys.modules[__name__], "fingerprint_plain", walk)
 
 
 def plain(record_set: bytes | bytearray, position: int = 0, **options: int) -> bytes:

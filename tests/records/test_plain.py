@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -15,14 +16,13 @@ from shoal.records import (
     AbortedTransactions,
     Codec,
     Decision,
-    PlainRun,
     decide,
     split,
     stamp,
     stamp_plain,
     verify_crc,
 )
-from shoal.records import plain as module
+from shoal.records.plain import stamp_plain_in_python
 from tests.native_path import PATHS
 from tests.strategies import batches
 from tests.vectors import old_vectors, vectors
@@ -41,7 +41,8 @@ NO_END = 2**63 - 1
 
 @pytest.fixture(params=PATHS, autouse=True)
 def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NATIVE", NATIVE if request.param else None)
+    walk = NATIVE.stamp_plain if NATIVE and request.param else stamp_plain_in_python
+    monkeypatch.setattr(sys.modules[__name__], "stamp_plain", walk)
 
 
 def run_of(*built: bytes | bytearray) -> memoryview:
@@ -67,10 +68,10 @@ def test_plain_batches_are_stamped_as_one_by_one() -> None:
     for each in split(one_by_one[3:]):
         stamp(each, IDENTITY["producer_id"], IDENTITY["producer_epoch"], sequence)
         sequence = (sequence + each.header.records_count) % 2**31
-    run = stamp_plain(together, 3, first_offset=5, end_offset=NO_END, **IDENTITY)
+    end, records_count, entries = stamped(together, 5, at=3)
     assert together == one_by_one
-    assert (run.end, run.records_count) == (len(together), 18)
-    assert list(ENTRY.iter_unpack(run.entries)) == [
+    assert (end, records_count) == (len(together), 18)
+    assert list(ENTRY.iter_unpack(entries)) == [
         (each.size, each.records_count, each.max_timestamp, each.leader_epoch) for each in fetched
     ]
 
@@ -91,23 +92,26 @@ def test_transactions_and_append_times_are_stamped_as_one_by_one_if_the_caller_s
         sequence = (sequence + each.header.records_count) % 2**31
     for allowed in (flags & TRANSACTIONAL, flags & LOG_APPEND_TIME):
         if allowed != flags:
-            run = stamp_flagged(run_of(*built), allowed)
-            assert run.records_count == 1, "the walk ends before a flag that the caller has not decided about"
-    run = stamp_flagged(together, flags)
+            _, count, _ = stamped(run_of(*built), 5, flags=allowed)
+            assert count == 1, "the walk ends before a flag that the caller has not decided about"
+    _, _, entries = stamped(together, 5, flags=flags)
     assert together == one_by_one
     for each in split(together):
         verify_crc(each)
         assert not each.header.attributes & ~7
     is_append_time = bool(flags & LOG_APPEND_TIME)
-    times = [entry[2] for entry in ENTRY.iter_unpack(run.entries)]
+    times = [entry[2] for entry in ENTRY.iter_unpack(entries)]
     assert times == [900, 1000 if is_append_time else 1003, 800]
 
 
-def stamp_flagged(record_set: memoryview, flags: int) -> PlainRun:
+def stamped(
+    record_set: memoryview, first_offset: int, *, at: int = 0, flags: int = 0
+) -> tuple[int, int, bytes]:
+    """Stamp plain batches, and those with these flags."""
     return stamp_plain(
         record_set,
-        0,
-        first_offset=5,
+        at,
+        first_offset=first_offset,
         end_offset=NO_END,
         transactional=bool(flags & TRANSACTIONAL),
         append_time=bool(flags & LOG_APPEND_TIME),
@@ -135,21 +139,21 @@ def count_decisions(record_set: bytes | bytearray | memoryview) -> int:
     Every producer has an aborted transaction from its first batch on: no list of a broker covers more.
 
     """
-    fetched, stamped = memoryview(bytes(record_set)), memoryview(bytearray(record_set))
+    fetched, walked = memoryview(bytes(record_set)), memoryview(bytearray(record_set))
     producers = [(each.header.producer_id, each.header.base_offset) for each in split(fetched)]
     decided = position = 0
     offset = next((each.header.base_offset for each in split(fetched)), 0)
     while (first := next(split(fetched[position:]), None)) is not None:
-        run = stamp_plain(stamped, position, first_offset=offset, end_offset=NO_END, **IDENTITY)
-        for each in split(fetched[position : run.end]):
+        end, _, _ = stamped(walked, offset, at=position)
+        for each in split(fetched[position:end]):
             for aborted in (None, AbortedTransactions(producers)):
                 for keep_append_time in (False, True):
                     decision = decide(each.header, offset, aborted, keep_append_time=keep_append_time)
                     assert decision is Decision.COPY, each.header
             offset = each.header.next_offset
             decided += 1
-        if run.end > position:
-            position = run.end
+        if end > position:
+            position = end
         else:
             offset, position = first.header.next_offset, position + len(first.view)
     return decided

@@ -24,7 +24,7 @@ from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
 from .fingerprint import PACKED_FINGERPRINT, fingerprint, fingerprint_plain
 from .join import Joined, join_plain
-from .plain import ENTRY, PlainRun, stamp_plain
+from .plain import ENTRY, stamp_plain
 from .rebuild import compressed, write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, read_records_as, write_body
 from .scan import CheckedCrcs, OffsetsGoBack, Scan, Walked
@@ -42,7 +42,6 @@ __all__ = [
     "Decision",
     "Joined",
     "OffsetsGoBack",
-    "PlainRun",
     "Record",
     "RecordBatch",
     "Scan",

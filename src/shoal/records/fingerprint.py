@@ -27,7 +27,7 @@ from .batch import (
 from .checksum import crc32c
 from .plain import plain_headers
 
-__all__ = ["PACKED_FINGERPRINT", "fingerprint", "fingerprint_plain"]
+__all__ = ["PACKED_FINGERPRINT", "fingerprint", "fingerprint_plain", "fingerprint_plain_in_python"]
 
 _COVERED = struct.Struct(">hiqqqhi")
 
@@ -65,7 +65,7 @@ def _packed(attributes: int, delta: int, base_timestamp: int, payload: memoryvie
     return PACKED_FINGERPRINT.pack(crc, size, count, codec, base_timestamp)
 
 
-def fingerprint_plain(
+def fingerprint_plain_in_python(
     record_set: memoryview, position: int, *, first_offset: int, end_offset: int, transactional: bool
 ) -> bytes:
     """
@@ -83,19 +83,6 @@ def fingerprint_plain(
         transactional: Whether transactional batches are plain: nothing of them was aborted.
 
     """
-    walk = fingerprint_plain_in_python if NATIVE is None else NATIVE.fingerprint_plain
-    return walk(
-        record_set,
-        position,
-        first_offset=first_offset,
-        end_offset=end_offset,
-        transactional=transactional,
-    )
-
-
-def fingerprint_plain_in_python(
-    record_set: memoryview, position: int, *, first_offset: int, end_offset: int, transactional: bool
-) -> bytes:
     refused = CONTROL | DELETE_HORIZON | (0 if transactional else TRANSACTIONAL)
     time_bit: int | None = None
     rows: list[bytes] = []
@@ -111,3 +98,6 @@ def fingerprint_plain_in_python(
         payload = record_set[begin + RECORDS_COUNT_OFFSET : end]
         rows.append(_packed(attributes & CODEC_MASK, delta, base_timestamp, payload, count))
     return b"".join(rows)
+
+
+fingerprint_plain = fingerprint_plain_in_python if NATIVE is None else NATIVE.fingerprint_plain

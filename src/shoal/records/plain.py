@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ..native import NATIVE
 from .batch import (
@@ -26,12 +25,14 @@ from .batch import (
     PRODUCER_ID_OFFSET,
     RECORDS_COUNT_OFFSET,
     TRANSACTIONAL,
+    BatchHeader,
     Codec,
+    RecordBatch,
 )
 from .checksum import crc32c, crc_of_difference
-from .stamp import rewrite_header
+from .stamp import stamp
 
-__all__ = ["ENTRY", "PlainRun", "plain_headers", "stamp_plain"]
+__all__ = ["ENTRY", "plain_headers", "stamp_plain", "stamp_plain_in_python"]
 
 #: A stamped batch: its size in bytes, number of records, ``max_timestamp``, leader epoch at the source. With
 #: LogAppendTime, ``max_timestamp`` is the append time: the entry then has one that is not after the newest
@@ -44,23 +45,7 @@ _SEQUENCES = 2**31
 _LARGEST_CODEC = max(Codec)
 
 
-class PlainRun(NamedTuple):
-    """
-    Plain batches that follow one another, stamped.
-
-    Attributes:
-        end: The position behind the last of them; that of the first if there is none.
-        records_count: The number of records in all of them.
-        entries: An :data:`ENTRY` for each.
-
-    """
-
-    end: int
-    records_count: int
-    entries: bytes
-
-
-def stamp_plain(
+def stamp_plain_in_python(
     record_set: memoryview,
     position: int,
     *,
@@ -69,9 +54,9 @@ def stamp_plain(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
-    transactional: bool = False,
-    append_time: bool = False,
-) -> PlainRun:
+    transactional: bool,
+    append_time: bool,
+) -> tuple[int, int, bytes]:
     """
     Stamp plain batches as :func:`~shoal.records.stamp` does, where they lie.
 
@@ -84,35 +69,11 @@ def stamp_plain(
         transactional: Whether transactional batches are plain: nothing of them was aborted.
         append_time: Whether batches with LogAppendTime are plain: their records keep their create times.
 
+    Returns:
+        The position behind the last plain batch, which is that of the first if there is none; the number of
+        records in all of them; an :data:`ENTRY` for each.
+
     """
-    walk = stamp_plain_in_python if NATIVE is None else NATIVE.stamp_plain
-    return PlainRun._make(
-        walk(
-            record_set,
-            position,
-            first_offset=first_offset,
-            end_offset=end_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            transactional=transactional,
-            append_time=append_time,
-        )
-    )
-
-
-def stamp_plain_in_python(
-    record_set: memoryview,
-    position: int,
-    *,
-    first_offset: int,
-    end_offset: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    transactional: bool = False,
-    append_time: bool = False,
-) -> tuple[int, int, bytes]:
     pack_head, pack_identity = _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
     pack_entry, identity_size = ENTRY.pack, _IDENTITY.size
     records = 0
@@ -124,8 +85,8 @@ def stamp_plain_in_python(
             break
         size = end - begin
         if attributes > CODEC_MASK:
-            head = record_set[begin : begin + HEADER_SIZE]
-            rewrite_header(head, size, attributes, producer_id, producer_epoch, base_sequence)
+            batch = RecordBatch(BatchHeader(*header), record_set[begin:end])
+            stamp(batch, producer_id, producer_epoch, base_sequence)
             if attributes & LOG_APPEND_TIME:
                 newest_ms = min(first_ms, newest_ms)
         else:
@@ -174,3 +135,6 @@ def plain_headers(
         yield header, position, following
         first_offset += count
         position = following
+
+
+stamp_plain = stamp_plain_in_python if NATIVE is None else NATIVE.stamp_plain

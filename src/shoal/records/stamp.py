@@ -27,7 +27,7 @@ from .batch import (
 )
 from .checksum import crc32c, crc_of_difference
 
-__all__ = ["rewrite_header", "stamp"]
+__all__ = ["stamp"]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
@@ -60,20 +60,13 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
         payload that was damaged before still does not match it.
 
     """
-    header, view = batch
-    return rewrite_header(view, len(view), header.attributes, producer_id, producer_epoch, base_sequence)
-
-
-def rewrite_header(
-    head: memoryview, size: int, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int
-) -> int:
-    """Rewrite the header of a batch of ``size`` bytes as :func:`stamp` does, and return its new CRC."""
-    changing = head[_FIRST:_END]
+    view = batch.view
+    changing = view[_FIRST:_END]
     before = crc32c(changing)
-    _BASE_OFFSET.pack_into(head, 0, 0)
-    _ATTRIBUTES.pack_into(head, _FIRST, attributes & _KEPT)
-    _IDENTITY.pack_into(head, PRODUCER_ID_OFFSET, producer_id, producer_epoch, base_sequence)
-    crc: int = _CRC.unpack_from(head, CRC_OFFSET)[0]
-    crc ^= crc_of_difference(before, crc32c(changing), size - _END)
-    _LEADER_EPOCH_MAGIC_CRC.pack_into(head, LEADER_EPOCH_OFFSET, -1, 2, crc)
+    _BASE_OFFSET.pack_into(view, 0, 0)
+    _ATTRIBUTES.pack_into(view, _FIRST, batch.header.attributes & _KEPT)
+    _IDENTITY.pack_into(view, PRODUCER_ID_OFFSET, producer_id, producer_epoch, base_sequence)
+    crc: int = _CRC.unpack_from(view, CRC_OFFSET)[0]
+    crc ^= crc_of_difference(before, crc32c(changing), len(view) - _END)
+    _LEADER_EPOCH_MAGIC_CRC.pack_into(view, LEADER_EPOCH_OFFSET, -1, 2, crc)
     return crc

@@ -184,9 +184,9 @@ class Intake:
 
     def _stamp(self, record_set: memoryview, at: int, place: _Place) -> int:
         if not self._join_below_bytes:
-            run = stamp_plain(record_set, at, **place)
-            self._put_run(record_set[at : run.end], run.records_count, run.entries, Decision.COPY)
-            return run.end
+            end, count, entries = stamp_plain(record_set, at, **place)
+            self._put_run(record_set[at:end], count, entries, Decision.COPY)
+            return end
         joined = None if self._decodes_all else self._join(record_set, at, place)
         if joined is None:
             return at
