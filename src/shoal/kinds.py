@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import Any
 
 from .declare import Kind
+from .errors import ConfigError
 from .option_values import (
     check_range,
     parse_bytes,
@@ -51,12 +52,20 @@ def _between(
     return read_in_range
 
 
+def _parse_settings(option: str, value: Any) -> tuple[tuple[str, str], ...]:
+    settings = parse_key_values(option, value)
+    for name, _ in settings:
+        if not name.startswith("spark."):
+            raise ConfigError(f"{option} {name!r} is not a Spark setting. Their names begin with 'spark.'")
+    return settings
+
+
 FLAG = Kind(parse_flag, types=(bool,), expected="true or false")
 FILE = Kind(parse_text, "FILE", is_path=True)
 DIRECTORY = Kind(parse_text, "DIR", is_path=True)
 ADDRESS = Kind(parse_listen, "HOST:PORT")
 SECONDS = Kind(parse_seconds, "SECONDS", (int, float), "a number")
-SETTINGS = Kind(parse_key_values, "KEY=VALUE", expected="a table of names and values", is_table=True)
+SETTINGS = Kind(_parse_settings, "KEY=VALUE", expected="a table of names and values", is_table=True)
 
 
 def text(metavar: str, read: Callable[[str, Any], Any] = parse_text) -> Kind:

@@ -20,7 +20,7 @@ from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.descriptions import decompression_limit, describe_topics
 from ..mirroring.prepare.unmatched import glob_warnings, select_topics
-from ..option_values import parse_key_values, parse_text
+from ..option_values import parse_text
 from ..result_file import check_result_file, write_result_file
 from ..verify import DEFAULT_PATIENCE_S, Extent, verify
 from ..verify.page import report_html
@@ -124,7 +124,7 @@ def _comparing(
     from ..spark.over_partitions import over_partitions_on_spark
 
     do = partial(compare_alone, options=options, patience_s=DEFAULT_PATIENCE_S)
-    conf = dict(parse_key_values("--conf", args.conf or []))
+    conf = dict(kinds.SETTINGS.read("--conf", args.conf or []))
     with over_partitions_on_spark(do, source, destination, master=args.master, conf=conf) as compare:
         yield compare
 

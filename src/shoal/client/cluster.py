@@ -39,8 +39,8 @@ _answered: dict[tuple[Address, ...], Address] = {}
 _reached: set[Address] = set()
 
 
-def is_transient(error: ShoalError) -> bool:
-    """Return whether a retry may succeed, with new metadata or a new connection."""
+def is_transient(error: object) -> bool:
+    """Return whether this is an error, and a retry may succeed with new metadata or a new connection."""
     return isinstance(error, Disconnected) or (isinstance(error, BrokerError) and error.retriable)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from ..client.cluster import Cluster, is_transient
 from ..client.offsets import LATEST, answered, list_offsets
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, ShoalError
+from ..errors import BrokerError
 from ..topic_partition import TopicPartition
 from .model.ranges import CopyRange
 from .model.window import Until
@@ -153,7 +153,7 @@ def _asked(
         {
             partition: answer
             for partition, answer in answers.items()
-            if all_of_them or not (isinstance(answer, ShoalError) and is_transient(answer))
+            if all_of_them or not is_transient(answer)
         }
     )
 

@@ -14,6 +14,7 @@ from ..errors import BrokerError, Disconnected, ShoalError
 from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .model.position import MirrorPosition
+from .model.text import first_few
 
 __all__ = [
     "POSITION_RETENTION_MS",
@@ -159,9 +160,8 @@ def warning_of_others(group: str, offsets: Mapping[TopicPartition, int]) -> str 
     """
     if not offsets:
         return None
-    partition, offset = min(offsets.items())
-    more = f" and {len(offsets) - 1} more" if len(offsets) > 1 else ""
+    found = first_few([f"{offset} for {partition}" for partition, offset in sorted(offsets.items())], most=1)
     return (
-        f"group {group!r} has committed offsets of another program ({offset} for {partition}{more}): they "
+        f"group {group!r} has committed offsets of another program ({found}): they "
         "have no position at the destination, so the mirror ignores them and begins at the start position"
     )

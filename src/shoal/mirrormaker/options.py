@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ..client.membership import MembershipSettings
 from ..errors import ConfigError
 from ..mirroring.model.options import MirrorOptions
-from ..option_values import check_range
 
 __all__ = ["MOST_STREAMS", "MirrorMakerOptions", "parse_include"]
 
@@ -34,9 +33,6 @@ class MirrorMakerOptions:
     membership: MembershipSettings
     streams: int
     listener: tuple[str, str | None] | None = None
-
-    def __post_init__(self) -> None:
-        check_range("--num.streams", self.streams, 1, MOST_STREAMS)
 
 
 def parse_include(option: str, text: str) -> re.Pattern[str]:

@@ -69,7 +69,7 @@ class HandledPartition:
     stopped: PartitionStopped | None = None
     is_ending: bool = False
     counters: Counters = field(default_factory=Counters.begun)
-    _last_report: object = None
+    _last_report: CopyReport | None = None
 
     def take(
         self, pending: PendingInput, decision: Decision, *, newest_ms: int | None, size_bytes: int
@@ -132,19 +132,7 @@ class HandledPartition:
 
     def report(self) -> CopyReport | None:
         """Return a report with the counts; None if there is nothing new to report."""
-        standing = (
-            self.position,
-            self.end_offset,
-            self.committed,
-            self.newest_ms,
-            self.waiting_for,
-            self.stopped,
-            self.counters.counts(),
-        )
-        if standing == self._last_report and not self.counters.incidents:
-            return None
-        self._last_report = standing
-        return CopyReport(
+        report = CopyReport(
             self.source,
             self.position,
             max(self.end_offset, self.position),
@@ -154,3 +142,7 @@ class HandledPartition:
             stopped=self.stopped,
             counters=self.counters.take(),
         )
+        if report == self._last_report:
+            return None
+        self._last_report = report
+        return report

@@ -310,7 +310,7 @@ class _HandlerTask:
                 # To skip records for an error of the connection or the login would skip all that follow.
                 if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
                     raise
-                if not isinstance(error, ShoalError) or not is_transient(error):
+                if not is_transient(error):
                     return partition.reject(pending, self._reason_against_output(error))
                 self._topics.forget(output.topic)
                 partition.waiting_for = str(error)

@@ -128,7 +128,7 @@ def test_warning_of_too_many_partitions_has_the_largest_topics_and_the_bounds(br
             brokers.source.create_topic(f"orders-{name}", size)
         wait_until(lambda: any("13 new partitions" in each for each in found.warnings))
     warning = next(each for each in found.warnings if "13 new partitions" in each)
-    expected = "(orders-b: 9, orders-a: 2, orders-c: 1 and 1 more topics)"
+    expected = "(orders-b: 9, orders-a: 2, orders-c: 1 and 1 more)"
     assert all(each in warning for each in (expected, "1 a look", "10 since", "(--max-new-partitions)"))
 
 

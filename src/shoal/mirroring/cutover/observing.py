@@ -225,8 +225,7 @@ class Observer:
     def _remedy(self) -> str:
         with_acls = Allowed.ACLS not in self._options.allow
         acls = cutover_acls(self.topics, self.group, with_acls=with_acls)
-        commands = self._options.mirror.acl_commands(acls, is_own=True, creates=False)
-        return f"Allow it as an administrator: {' && '.join(commands)}"
+        return f"Allow it. {self._options.mirror.grants(*acls)}"
 
     def groups(self) -> GroupsReport:
         """Read and translate the offsets of the groups; nothing is committed."""

@@ -274,10 +274,11 @@ class TaskWatch:
 
     def look(self) -> None:
         """Warn once if there is silence, and have the partitions wait until a task reports again."""
-        has_work = any(each.stopped is None for each in self._mirror.metrics.partitions().values())
+        metrics = self._mirror.metrics
         silent_for_s = time.monotonic() - max(self._since, self._mirror.control.last_report_at)
-        was_silent, self._is_silent = self._is_silent, silent_for_s >= self._patience_s and has_work
-        self._mirror.metrics.set_tasks_silent(self._is_silent)
+        is_silent = silent_for_s >= self._patience_s and metrics.has_work
+        was_silent, self._is_silent = self._is_silent, is_silent
+        metrics.set_tasks_silent(is_silent)
         if self._is_silent and not was_silent:
             self._mirror.warn(
                 f"no task has reported for {self._patience_s:.0f} s, so nothing is copied. See Spark's log "

@@ -26,7 +26,7 @@ from ..model.incidents import IncidentKind
 from ..model.position import MirrorPosition, is_another_topic
 from ..model.progress import PartitionIncident
 from ..model.reports import left_out_report, stopped_report
-from ..model.text import once_each
+from ..model.text import first_few, once_each
 from ..positions import GroupPositions
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.copies import (
@@ -74,7 +74,7 @@ class Watch(abc.ABC):
 
     def warn_of(self, error: Exception) -> None:
         """Warn of an error, unless a later look can succeed: a mirror runs for months."""
-        if not (isinstance(error, ShoalError) and is_transient(error)):
+        if not is_transient(error):
             self._warn(f"{self.failure}{error}")
 
 
@@ -376,11 +376,9 @@ class Discovery(Watch):
     def _too_many(self, wanted: Mapping[str, int], left: int) -> str:
         a_look = self._options.max_new_partitions
         largest = sorted(filter(wanted.__getitem__, wanted), key=lambda topic: (-wanted[topic], topic))
-        named = ", ".join(f"{topic}: {wanted[topic]:,}" for topic in largest[:_NAMED_TOPICS])
-        more = len(largest[_NAMED_TOPICS:])
-        others = f" and {more} more topics" if more else ""
+        named = first_few([f"{topic}: {wanted[topic]:,}" for topic in largest], most=_NAMED_TOPICS)
         return (
-            f"the source lists {sum(wanted.values()):,} new partitions ({named}{others}), and none of them "
+            f"the source lists {sum(wanted.values()):,} new partitions ({named}), and none of them "
             f"is added. The bound is {a_look:,} a look and {_LOOKS * a_look:,} since the start "
             f"(--max-new-partitions), of which {left:,} are left. Check the source. If it is right, start "
             "the mirror again to add them"
@@ -411,4 +409,4 @@ class Discovery(Watch):
             return ""
         needed = needed_acls({name: copy}, "", created=[copy], grown=[copy], before_2_8=False)
         acls = [each for each in needed if each.resource_type == "topic"]
-        return f". As an administrator: {' && '.join(self._options.acl_commands(acls, is_own=True))}"
+        return f". {self._options.grants(*acls, creates=True)}"

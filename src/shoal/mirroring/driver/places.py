@@ -21,7 +21,7 @@ from ...client.metadata import leader_in
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import Wanted, end_offsets, tasks_worth_having, window_ends
-from ..model.acls import Acl, by_prefix, grant_command, prefixes_of
+from ..model.acls import Acl
 from ..model.position import MirrorPosition
 from ..model.ranges import OPEN_END, CopyRange
 from ..model.reports import left_out_report, stopped_report
@@ -219,12 +219,9 @@ class Places:
         return {each: reasons[each.topic] for each in partitions}
 
     def _why_hidden(self, topic: str) -> str:
-        (acl,) = by_prefix(
-            [Acl("source", "topic", topic, "DESCRIBE")], prefixes_of(self._options.topics), creates=False
-        )
         return (
-            f"topic {topic} of {self._source} to be visible again: this principal is not authorized. As an "
-            f"administrator: {grant_command(acl, self._source.config)}"
+            f"topic {topic} of {self._source} to be visible again: this principal is not authorized. "
+            f"{self._options.grants(Acl('source', 'topic', topic, 'DESCRIBE'))}"
         )
 
     def _find_ends(

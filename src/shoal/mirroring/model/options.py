@@ -219,9 +219,6 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         self.check_served(metrics=self.metrics, ui=self.ui)
         self._check_ends()
         _ = self.group_selection  # refuses an expression that cannot be compiled
-        for name, _ in self.conf:
-            if not name.startswith("spark."):
-                raise ConfigError(f"--conf {name!r} is not a Spark setting. Their names begin with 'spark.'")
         if self.adopt and self.allows_other_writers:
             raise ConfigError(
                 "--adopt and --delivery at-least-once exclude each other: a destination partition with other "
@@ -268,6 +265,11 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         creates = not self.once if creates is None else creates
         granted = by_prefix(acls, prefixes_of(self.topics), creates=creates)
         return acl_commands(granted, (self.source, self.destination), is_own=is_own)
+
+    def grants(self, *acls: Acl, creates: bool = False) -> str:
+        """Return the commands by which an administrator grants ACLs to this process, as a sentence."""
+        commands = self.acl_commands(acls, is_own=True, creates=creates)
+        return f"As an administrator: {' && '.join(commands)}"
 
     def rules(self) -> str:
         """Return the digest of the decisions about records; see :func:`copy_rules`."""

@@ -1,4 +1,4 @@
-"""A run of offsets of one partition, as a row by reference names it, and its destination."""
+"""A run of offsets of one partition, and its destination."""
 
 from __future__ import annotations
 

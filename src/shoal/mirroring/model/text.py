@@ -14,9 +14,9 @@ def first_few(names: Sequence[object], *, most: int = 5) -> str:
     return f"{named} and {len(names) - most} more" if len(names) > most else named
 
 
-def offsets(first: int, last: int) -> str:
-    """Return ``offset 7``, or ``offsets 7 to 9`` if there are several."""
-    return f"offset {last}" if first == last else f"offsets {first} to {last}"
+def offsets(first: int, last: int, noun: str = "offset") -> str:
+    """Return ``offset 7``, or ``offsets 7 to 9`` if there are several; the same of other numbers."""
+    return f"{noun} {last}" if first == last else f"{noun}s {first} to {last}"
 
 
 def utc(at: float) -> str:

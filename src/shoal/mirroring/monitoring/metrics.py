@@ -219,7 +219,11 @@ class Metrics:
 
     def _spread_silence(self) -> None:
         silence = self._silence
-        self._partitions = {each: replace(row, silence=silence) for each, row in self._partitions.items()}
+        self._partitions |= {
+            each: replace(row, silence=silence)
+            for each, row in self._partitions.items()
+            if row.silence != silence
+        }
 
     # Values for views
 
@@ -247,6 +251,11 @@ class Metrics:
         """Return the reasons of all stopped partitions."""
         with self._lock:
             return [each.stopped for each in self._partitions.values() if each.stopped]
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a partition is not stopped."""
+        return any(each.stopped is None for each in self.partitions().values())
 
     def partitions(self) -> dict[TopicPartition, PartitionState]:
         """Return the current state of all partitions."""

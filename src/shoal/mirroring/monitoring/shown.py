@@ -96,8 +96,7 @@ def _healthz(metrics: Metrics, restart_after_s: float) -> Answer:
         return _answer(metrics.phase.value)
     reported_at = metrics.last_report_at
     silent_for_s = metrics.phase_s if reported_at is None else metrics.clock.wall() - reported_at
-    has_work = any(each.stopped is None for each in metrics.partitions().values())
-    if silent_for_s < restart_after_s or not has_work:
+    if silent_for_s < restart_after_s or not metrics.has_work:
         return _answer(metrics.phase.value)
     return _answer(f"no task has reported for {silent_for_s:.0f} s", HTTPStatus.SERVICE_UNAVAILABLE)
 

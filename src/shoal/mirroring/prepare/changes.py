@@ -1,15 +1,22 @@
-"""The selected topics of a mirror: the changes that their copies need, and the copies when they are ready."""
+"""
+The selected topics of a mirror: the changes that their copies need, and the copies when they are ready.
+
+Two requests change a copy. Their errors say what an operator can do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ...client.admin import NewTopic
-from ...errors import ShoalError
+from ...client.admin import NewTopic, create_partitions
+from ...client.cluster import Cluster
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ConfigError, ShoalError
 from ...records.compression import DEFAULT_LIMIT_BYTES
+from ...topic_partition import TopicPartition
 
-__all__ = ["Prepared", "PreparedTopic"]
+__all__ = ["Prepared", "PreparedTopic", "creation_error", "grow_topic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +84,50 @@ class Prepared:
     max_decompressed_bytes: int = DEFAULT_LIMIT_BYTES
     unreadable: Mapping[str, ShoalError] = field(default_factory=dict)
     conclude: Callable[[Iterable[str], int], object] = lambda *_: None
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions at the source."""
+        return [
+            TopicPartition(topic.source, number)
+            for topic in self.topics.values()
+            for number in range(topic.partitions)
+        ]
+
+
+def creation_error(error: BrokerError, topic: NewTopic) -> ShoalError:
+    """Return the error to raise if a broker refuses to create a topic, or to validate it."""
+    if error.retriable:
+        return error
+    return ConfigError(
+        f"{error}. Allow it, or create the topic yourself with "
+        f"{topic.partitions} partitions and compression.type=producer"
+    )
+
+
+def grow_topic(topic: PreparedTopic, destination: Cluster, *, validate_only: bool = False) -> None:
+    """
+    Add the missing partitions to a copy; it is no error if another process just did.
+
+    Args:
+        validate_only: Whether the destination only checks that it could.
+
+    Raises:
+        ConfigError: The destination refuses.
+        ShoalError: The destination does not respond.
+
+    """
+    copy, wanted = topic.destination, topic.partitions
+    try:
+        destination.patiently(
+            lambda: create_partitions(destination, copy, wanted, validate_only=validate_only)
+        )
+    except BrokerError as error:
+        if error.code == ErrorCode.INVALID_PARTITIONS:
+            return
+        if error.retriable:
+            raise
+        raise ConfigError(
+            f"{error}. Topic {copy} has {topic.present_partitions} partitions and the source {wanted}: allow "
+            f"ALTER on it, or add the missing ones yourself (kafka-topics --alter --partitions {wanted})"
+        ) from error

@@ -14,8 +14,7 @@ from ...client.cluster import Cluster
 from ...errors import BrokerError
 from ...topic_partition import TopicPartition
 from ..model.options import MirrorOptions
-from .changes import Prepared
-from .growth import creation_error, grow_topic
+from .changes import Prepared, creation_error, grow_topic
 from .inspect import inspect_topics
 
 __all__ = ["prepare"]
@@ -107,4 +106,5 @@ def _await_leaders(changes: Prepared, destination: Cluster) -> None:
         for partition in new:
             destination.partition(partition)
 
-    destination.patiently(check)
+    if new:
+        destination.patiently(check)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..positions import GroupPositions
 from .archive import inspect_for_archive, left_out
-from .changes import Prepared, PreparedTopic
+from .changes import Prepared, PreparedTopic, creation_error, grow_topic
 from .copies import confirmed_deleted, deleted_reason
 from .descriptions import (
     BrokerConfigs,
@@ -37,7 +37,6 @@ from .descriptions import (
     describe_topics,
     not_authorized,
 )
-from .growth import creation_error, grow_topic
 from .topic_configs import (
     ConfigFinding,
     Configs,
@@ -227,15 +226,15 @@ class _Inspection:
             if missing[name] in gone
         }
 
-    def _positions(self, topics: Iterable[str], group: str) -> Mapping[TopicPartition, MirrorPosition]:
+    def _positions(self, topics: Collection[str], group: str) -> Mapping[TopicPartition, MirrorPosition]:
         """Return the positions that the group has of these source topics."""
-        source = self._source
-        partitions = source.metadata.partitions_of(topics)
-        positions = GroupPositions(source, group, MemberId)
+        source, positions = self._source, GroupPositions(self._source, group, MemberId)
         # The dry run reports an error together with its other findings.
         with nullcontext() if self._creates else suppress(ShoalError):
             if self._creates or has_coordinator(source, group):
-                return source.patiently(lambda: positions.read(partitions))
+                # All of the group: a new one has none, and is asked for none.
+                found = source.patiently(positions.read_state).positions
+                return {each: position for each, position in found.items() if each.topic in topics}
         return {}
 
     def _plan(

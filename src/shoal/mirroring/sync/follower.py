@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 
 from ...client.cluster import Cluster, is_transient
-from ...errors import ShoalError
 from ..model.copy_options import CopySettings
 from ..model.follow_options import GroupSelection
 from ..model.offset_map import Exactness
@@ -142,7 +141,7 @@ class GroupFollower:
             before = self._metrics.groups or GroupsStatus()
             self._metrics.groups = replace(before, failure=str(error))
             # A mirror runs for months: only an error that a later round cannot heal is a warning.
-            if is_last or not (isinstance(error, ShoalError) and is_transient(error)):
+            if is_last or not is_transient(error):
                 self._warn(f"the offsets of consumer groups cannot follow: {error}")
             return
         self._warn_of_unlisted(report.warnings, is_last=is_last)

@@ -112,7 +112,6 @@ def spark_context(
     """
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
-    _check(conf)
     master = retrying(master)
     local = is_on_this_machine(master)
     environ = _environment(local, conf)
@@ -163,12 +162,6 @@ def retrying(master: str) -> str:
     """
     match = re.fullmatch(r"local(?:\[\s*(\*|\d+)\s*\])?", master.strip())
     return f"local[{match[1] or 1},4]" if match else master
-
-
-def _check(conf: Mapping[str, str]) -> None:
-    for name in conf:
-        if not name.startswith("spark."):
-            raise ConfigError(f"invalid Spark setting {name!r}: the name must begin with 'spark.'")
 
 
 def _environment(local: bool, conf: Mapping[str, str]) -> dict[str, str]:
