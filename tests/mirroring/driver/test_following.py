@@ -19,6 +19,7 @@ from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.follow_options import Follower, FollowOptions, Sync
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.changes import PreparedTopic
+from shoal.protocol.apis import ApiKey
 from shoal.timing import Timing
 from tests.running_mirror import running
 from tests.world.clusters import TwoBrokers
@@ -92,6 +93,22 @@ def test_difference_without_sync_is_counted_and_stays(brokers: TwoBrokers) -> No
     (sentence,) = done.sentences
     assert sentence.startswith("topic copy: retention.ms=1000000")
     assert not done.is_synced
+
+
+@pytest.mark.usefixtures("topics")
+def test_look_that_compares_nothing_asks_for_nothing(brokers: TwoBrokers) -> None:
+    """Every five minutes is enough if no option asks, and the mirror looks more often for other things."""
+    with (
+        following(brokers) as (watch, _, said),
+        Cluster(brokers.settings.source) as source,
+        Cluster(brokers.settings.destination) as destination,
+    ):
+        watch.look_at_once()
+        assert said.differing == 0
+        both = brokers.source, brokers.destination
+        asked = [each.faults.add(ApiKey.METADATA, times=None) for each in both]
+        watch.look(source, destination)
+        assert [each.hits for each in asked] == [0, 0]
 
 
 @pytest.mark.usefixtures("topics")

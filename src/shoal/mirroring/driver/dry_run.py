@@ -21,7 +21,7 @@ from ...client.reachable import check_advertised
 from ...errors import AccessRefused, BrokerError, ConfigError, GroupHeld, ShoalError
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
-from ..assignment import partitions_of, window_ends
+from ..assignment import window_ends
 from ..model.acls import Acl, needed_acls, prefixes_of
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
@@ -269,9 +269,9 @@ class _DryRunner:
             return GroupOffsets({}, {}, {}, None)
         positions = GroupPositions(self._source, changes.group, MemberId)
         state = patiently(positions.read_state, patience_s=_PATIENCE_S)
-        partitions = partitions_of(self._source, list(changes.topics))
         found.warnings += patiently(
-            lambda: group_warnings(self._source, changes.group, state, partitions), patience_s=_PATIENCE_S
+            lambda: group_warnings(self._source, changes.group, state, changes.partitions),
+            patience_s=_PATIENCE_S,
         )
         found.holder = describe_holder(self._source, changes.group)
         return state
@@ -280,7 +280,7 @@ class _DryRunner:
         self, changes: Prepared, state: GroupOffsets, at_cut: Mapping[TopicPartition, int], found: DryRun
     ) -> tuple[TopicOutlook, ...]:
         options, source = self._options, self._source
-        partitions = partitions_of(source, list(changes.topics))
+        partitions = changes.partitions
         others = [each for each in partitions if each not in at_cut]
         positions = {each: state.positions[each] for each in others if each in state.positions}
         without = [each for each in others if each not in positions]

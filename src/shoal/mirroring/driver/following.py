@@ -7,12 +7,13 @@ asks for fails, it has no result and warns of nothing: its reason may be a missi
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
-from ..model.acls import THE_CLUSTER, Acl, grant_command
+from ..model.acls import THE_CLUSTER, Acl
 from ..model.follow_options import Follower
 from ..model.options import MirrorOptions
 from ..model.state import FollowRound
@@ -44,6 +45,7 @@ class Following(Watch):
         """Look before the mirror copies."""
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             try:
+                source.refresh(self._schedule.names)
                 self.look(source, destination)
             except Stopped:
                 raise
@@ -51,22 +53,20 @@ class Following(Watch):
                 self._warn(f"{self.failure}{error}")
 
     def look(self, source: Cluster, destination: Cluster) -> None:
-        """Compare both clusters once."""
+        """Compare both clusters, if it is time."""
+        due = [each for each in Follower if self._is_due(each)]
+        if not due:
+            return  # before anything is asked: the metadata of thousands of partitions cost CPU
         names = self._schedule.names
-        source.refresh(names)
         destination.refresh(names.values())
-        names = at_both(names, source, destination)
-        for follower in Follower:
-            if names and self._is_due(follower):
+        if names := at_both(names, source, destination):
+            for follower in due:
+                self._compared_at[follower] = time.monotonic()
                 self._look_at(follower, source, destination, names)
 
     def _is_due(self, follower: Follower) -> bool:
-        now = time.monotonic()
-        compared_at = self._compared_at.get(follower, -_COMPARE_S)
-        if not self._options.has(follower) and now - compared_at < _COMPARE_S:
-            return False
-        self._compared_at[follower] = now
-        return True
+        compared_at = self._compared_at.get(follower, -math.inf)
+        return self._options.has(follower) or time.monotonic() - compared_at >= _COMPARE_S
 
     def _look_at(
         self, follower: Follower, source: Cluster, destination: Cluster, names: Mapping[str, str]
@@ -145,12 +145,12 @@ def _problem(error: ShoalError, options: MirrorOptions) -> str:
     if error.code == ErrorCode.SECURITY_DISABLED:
         return f"{error.where} do not exist: it has no authorizer. Mirror without --sync acls"
     if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        needed = (
-            (Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"), options.source),
-            (Acl("destination", "cluster", THE_CLUSTER, "ALTER"), options.destination),
+        needed = options.grants(
+            Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"),
+            Acl("destination", "cluster", THE_CLUSTER, "ALTER"),
         )
         return (
             f"{error.where}: the user needs DESCRIBE on the cluster, and at the destination ALTER, too. "
-            f"As an administrator: {' && '.join(grant_command(*each) for each in needed)}"
+            f"{needed}"
         )
     return str(error)

@@ -42,9 +42,6 @@ SESSION_TIMEOUT_MS = 45_000
 #: The tasks stop 15 s before the session ends: time for the last requests to arrive.
 LEASE_S = 30.0
 
-#: The topics' metadata change nothing for this member: 24 days, Java's largest int.
-_NEVER_MS = 2**31 - 1
-
 _ANOTHER_DIRECTORY = ". Make it writable, or set another by --checkpoint or XDG_STATE_HOME"
 
 
@@ -157,7 +154,6 @@ class GroupLock:
                 session_timeout_ms=SESSION_TIMEOUT_MS,
                 heartbeat_interval_ms=round(timing.heartbeat_interval_s * 1000),
                 max_poll_interval_ms=SESSION_TIMEOUT_MS,
-                metadata_max_age_ms=_NEVER_MS,
             ),
             self._has_news.set,
             on_renewed=self._renew,

@@ -7,7 +7,6 @@ Without ``--once`` the selection is looked up again at each ``--refresh``, and s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,15 +16,13 @@ from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId
 from ...errors import ShoalError
 from ...state_directory import state_dir
-from ...topic_partition import TopicPartition
-from ..assignment import partitions_of
 from ..control import ControlServer
 from ..cutover.certificate import read_certificate
 from ..model.incidents import IncidentKind
 from ..model.options import checkpoint_name
 from ..model.progress import PartitionIncident, Phase, Summary
 from ..model.reports import SmallBatches
-from ..model.text import first_few
+from ..model.text import first_few, offsets
 from ..positions import GroupPositions
 from ..prepare.changes import Prepared, PreparedTopic
 from ..prepare.create import prepare
@@ -76,8 +73,7 @@ class TopicMirror:
         starts = Starts(options, group, options.topics, lambda: control.membership)
         with run.signals.interrupting():
             run.metrics.enter(Phase.FINDING_POSITIONS)
-            with Cluster(options.source) as source:
-                lock.acquire(partitions_of(source, list(prepared.topics)), START_PATIENCE_S)
+            lock.acquire(prepared.partitions, START_PATIENCE_S)
             if options.from_certificate is not None:
                 self._go_back(options.from_certificate, group, control)
             steering = self._steer(mirror) if options.is_steered else None
@@ -170,7 +166,10 @@ class TopicMirror:
         lock.extend(added)
         if steering is not None:
             steering.look()
-        news = f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
+        news = f"topic {topic.source} is back"
+        if added:
+            named = offsets(added[0].partition, added[-1].partition, "partition")
+            news = f"{named} of topic {topic.source} found"
         self._run.notify(f"{news}, and mirrored to {topic.destination}")
 
     def _create_lost(self, mirror: Running, topic: str) -> None:
@@ -180,9 +179,3 @@ class TopicMirror:
             mirror, [topic], mirror.schedule.sizes, continue_after=accepted
         ).warnings:
             mirror.warn_in_report(warning)
-
-
-def _named(partitions: Sequence[TopicPartition]) -> str:
-    """Return ``partition 3``, or ``partitions 0 to 5``."""
-    first, last = partitions[0].partition, partitions[-1].partition
-    return f"partition {first}" if first == last else f"partitions {first} to {last}"
