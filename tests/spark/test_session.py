@@ -183,11 +183,6 @@ def test_java_of_a_slim_home_gets_everything_but_the_module(tmp_path: Path) -> N
     assert (home / "lib").readlink() == tmp_path / "jdk" / "lib"
 
 
-def test_invalid_spark_setting_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'driver\.memory'"):
-        spark_context("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)
-
-
 # A program in a process of its own: two starts that fail, one that works, and a task
 # that writes to its stdout and stderr.
 PROGRAM = """
