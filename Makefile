@@ -27,7 +27,7 @@ help:
 	@echo 'make hostile    a thousand false responses of a cluster to all clients; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters under constant faults; ARGS=--help says more'
 	@echo 'make mutants    50 changes of one operator in the source, and the test that fails for each; ARGS=--help says more'
-	@echo 'make bench      an hour and a half: shoal and its rivals between two real clusters, into docs/performance.md; ARGS=--help says more'
+	@echo 'make bench      three hours: shoal and its rivals between two real clusters, into docs/performance.md; ARGS=--help says more'
 	@echo 'make check      ruff, mypy, import-linter, and the language of changed files; ARGS=--all reads all files'
 	@echo 'make map        each module with its first line; ARGS=retention: those that name this word'
 	@echo 'make audit      known vulnerabilities of packages and crates, if a service can be asked'

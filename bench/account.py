@@ -110,10 +110,6 @@ class Account:
         self._seen.update(pids)
         return pids
 
-    def rss(self) -> int:
-        """Return the sum of the resident memory in bytes; a page that processes share counts for each."""
-        return sum(_resident(pid) for pid in self.pids())
-
     def pss(self) -> int:
         """Return the sum of the memory in bytes; a shared page is divided among its processes."""
         return sum(_proportional(pid) for pid in self.pids())
@@ -141,14 +137,6 @@ class Account:
         for pid in self._seen:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-
-
-def _resident(pid: int) -> int:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _proportional(pid: int) -> int:

@@ -13,24 +13,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 
-from bench.account import running
 from bench.cost import Topic, loaded
 from bench.figures import CPU, FURTHER
-from bench.measure import MoverFailed
+from bench.measure import MoverFailed, at_work
+from bench.mover import Command
 from bench.movers import usual_codes
 from bench.report import say
 from bench.rows import Row, Settings, delete_topics
 from bench.runs import Section
 from bench.shoal_movers import Code
-from bench.topics import TOPICS
+from bench.topics import B16
 from rig import KafkaCluster, digest_topic
-from rig.process import tail
 
 __all__ = ["ARCHIVE"]
 
-_SHAPE = TOPICS[0]
 _MEGABYTES = 1_000, 10_000
 _TIMEOUT_S = 3_600.0
 
@@ -41,25 +38,18 @@ class _Cost:
     seconds: float
 
 
-def _measure(
-    what: str, command: Sequence[str], room: Path, environment: Mapping[str, str] = MappingProxyType({})
-) -> _Cost:
+def _measure(what: str, command: Command, room: Path) -> _Cost:
     say(what)
-    log = room / "log"
-    own = {"TMPDIR": str(room), "XDG_STATE_HOME": str(room / "state"), **environment}
     began_at = time.monotonic()
-    with running(command, log, own) as (process, account):
-        code = process.wait(_TIMEOUT_S)
-        cost = _Cost(account.cpu_s(), time.monotonic() - began_at)
-    if code:
-        raise MoverFailed(f"{what} ended with {code}: {tail(log)}")
-    return cost
+    with at_work(what, command, room) as runs:
+        runs.await_end(_TIMEOUT_S)
+        return _Cost(runs.account.cpu_s(), time.monotonic() - began_at)
 
 
 def _write_parquet(source: KafkaCluster, topic: str) -> _Cost:
     with TemporaryDirectory(prefix="bench-") as directory:
-        command = [sys.executable, "-m", "bench.parquet_loop", source.bootstrap, topic, directory]
-        return _measure("loop to Parquet", command, Path(directory))
+        arguments = [sys.executable, "-m", "bench.parquet_loop", source.bootstrap, topic, directory]
+        return _measure("loop to Parquet", Command(arguments, topic), Path(directory))
 
 
 def _archive_and_restore(
@@ -68,12 +58,15 @@ def _archive_and_restore(
     source, destination = (each.bootstrap for each in clusters)
     with TemporaryDirectory(prefix="bench-") as directory:
         room = Path(directory)
-        mirror = ["mirror", "--topics", topic, "--once"]
-        to = code.command(*mirror, "--from", source, "--to", str(room / "archive"))
-        back = code.command(*mirror, "--from", str(room / "archive"), "--to", destination)
+        archive, own = str(room / "archive"), {"TMPDIR": directory, **code.environment}
+
+        def mirror(between: Sequence[str]) -> Command:
+            options = ["--topics", topic, "--once"]
+            return Command(code.command("mirror", *options, *between), topic, environment=own)
+
         costs = (
-            _measure(f"archive, {code.name}", to, room, code.environment),
-            _measure(f"restore, {code.name}", back, room, code.environment),
+            _measure(f"archive, {code.name}", mirror(["--from", source, "--to", archive]), room),
+            _measure(f"restore, {code.name}", mirror(["--from", archive, "--to", destination]), room),
         )
     if digest_topic(destination, topic) != digest_topic(source, topic):
         raise MoverFailed(f"restore, {code.name}: {topic} has other records at {destination}")
@@ -83,7 +76,7 @@ def _archive_and_restore(
 
 def _run(settings: Settings) -> Section:
     clusters = settings.clusters.pair(settings.scale)
-    topics = few, many = [loaded(clusters[0], _SHAPE, each * settings.scale) for each in _MEGABYTES]
+    topics = few, many = [loaded(clusters[0], B16, each * settings.scale) for each in _MEGABYTES]
     costs: dict[str, list[Sequence[_Cost]]] = defaultdict(list)
     for _ in range(settings.repeat):
         costs["confluent-kafka to Parquet"].append(

@@ -7,7 +7,7 @@ their CPU stands beside the mover's.
 
 import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,11 @@ from bench.movers import MIRROR_MAKER_2
 from bench.report import say
 from bench.rows import Row, Settings, delete_topics, in_turn
 from bench.runs import Section
-from bench.topics import RECORD_BYTES, TOPICS, Shape, load
+from bench.topics import B1, B16, B256, B1024, RECORD_BYTES, Shape, load
 from rig import KafkaCluster, digest_topic
 from rig.read import PartitionDigest
 
-__all__ = ["COSTS", "Topic", "compare", "figures_of", "loaded"]
+__all__ = ["COSTS", "Topic", "compare", "copies", "figures_of", "loaded"]
 
 _numbers = itertools.count(1)
 
@@ -65,24 +65,22 @@ def loaded(source: KafkaCluster, shape: Shape, megabytes: float) -> Topic:
     return Topic(name, shape, size / GIGABYTE, stored / GIGABYTE, size // RECORD_BYTES)
 
 
-def compare(
+def copies(
     clusters: tuple[KafkaCluster, KafkaCluster],
     topic: Topic,
     movers: Sequence[Mover],
     repeat: int,
     listeners: Listeners | None = None,
-) -> dict[str, list[Window]]:
-    """Let the movers copy a topic in turn; return their windows by their names.
+) -> Iterator[tuple[Mover, Window, str]]:
+    """Let the movers copy a topic in turn; yield each with its window and its copy, which is then deleted.
 
     Args:
         listeners: The addresses that the movers get instead of the clusters' own.
 
     Raises:
-        MoverFailed: A mover failed, or its first copy has other records.
+        MoverFailed: A mover failed.
     """
     source, destination = clusters
-    expected: dict[int, PartitionDigest] = {}
-    windows: dict[str, list[Window]] = {mover.name: [] for mover in movers}
     for turn, mover in in_turn(movers, repeat):
         with tempfile.TemporaryDirectory(prefix="bench-") as directory:
             job = Job(
@@ -97,14 +95,33 @@ def compare(
                 listeners=listeners,
             )
             window, copy = measure(mover, job, source, destination)
-        windows[mover.name].append(window)
         (cost,) = topic.per_gb([window], "cpu_s")
         say(f"{topic.shape.name}, {mover.name}, turn {turn + 1}: {cost:.2f} {CPU} in {window.seconds:.1f} s")
-        if turn == 0:
+        yield mover, window, copy
+        delete_topics(destination, copy)
+
+
+def compare(
+    clusters: tuple[KafkaCluster, KafkaCluster],
+    topic: Topic,
+    movers: Sequence[Mover],
+    repeat: int,
+    listeners: Listeners | None = None,
+) -> dict[str, list[Window]]:
+    """Let the movers copy a topic as `copies` does; return their windows by their names.
+
+    Raises:
+        MoverFailed: A mover failed, or its first copy has other records.
+    """
+    source, destination = clusters
+    windows: dict[str, list[Window]] = {mover.name: [] for mover in movers}
+    expected: dict[int, PartitionDigest] = {}
+    for mover, window, copy in copies(clusters, topic, movers, repeat, listeners):
+        if not windows[mover.name]:
             expected = expected or digest_topic(source.bootstrap, topic.name)
             if digest_topic(destination.bootstrap, copy) != expected:
                 raise MoverFailed(f"{mover.name}: {copy} has other records than {topic.name}")
-        delete_topics(destination, copy)
+        windows[mover.name].append(window)
     return windows
 
 
@@ -130,9 +147,6 @@ def figures_of(topic: Topic, windows: Mapping[str, Sequence[Window]]) -> Figures
     return found
 
 
-_SHAPES = {shape.name: shape for shape in TOPICS}
-
-
 @dataclass(frozen=True)
 class _Cost:
     """One row.
@@ -142,43 +156,39 @@ class _Cost:
         about: One line for ``--help``.
         minutes: How long three turns take.
         tls: Whether the movers connect to both clusters over TLS.
-        batches_per_transaction: See `bench.topics.Shape`.
     """
 
     name: str
-    shape: str
+    shape: Shape
     megabytes: int
     about: str
     minutes: float
     tls: bool = False
-    batches_per_transaction: int | None = None
 
 
 _ROWS = (
-    _Cost("b16_lz4", "b16_lz4", 4000, "16 records of 1 KB in a batch, lz4", 9),
+    _Cost("b16_lz4", B16, 4000, "16 records of 1 KB in a batch, lz4", 9),
     # Compression takes the peers so long that a fourth of the size is enough.
-    _Cost("b256_gzip", "b256_gzip", 1000, "256 records in a batch, gzip", 8),
-    _Cost("b1024_lz4", "b1024_lz4", 4000, "1,024 records in a batch, lz4", 8),
-    _Cost("b1_lz4", "b1_lz4", 2000, "1 record in a batch, lz4", 11),
-    _Cost("tls", "b16_lz4", 4000, "16 records, lz4, TLS at both ends", 8, tls=True),
+    _Cost("b256_gzip", B256, 1000, "256 records in a batch, gzip", 8),
+    _Cost("b1024_lz4", B1024, 4000, "1,024 records in a batch, lz4", 8),
+    _Cost("b1_lz4", B1, 2000, "1 record in a batch, lz4", 11),
+    _Cost("tls", B16, 4000, "16 records, lz4, TLS at both ends", 8, tls=True),
     _Cost(
-        "transactions", "b16_lz4", 4000,
+        "transactions", replace(B16, batches_per_transaction=100), 4000,
         "16 records, lz4, in committed transactions of 100 batches a partition", 7,
-        batches_per_transaction=100,
     ),
 )  # fmt: skip
 
 
 def _run(row: _Cost, settings: Settings) -> Section:
     clusters = settings.clusters.pair(settings.scale)
-    shape = replace(_SHAPES[row.shape], batches_per_transaction=row.batches_per_transaction)
-    topic = loaded(clusters[0], shape, row.megabytes * settings.scale)
+    topic = loaded(clusters[0], row.shape, row.megabytes * settings.scale)
     listeners = settings.clusters.tls() if row.tls else None
     windows = compare(clusters, topic, list(settings.movers.values()), settings.repeat, listeners)
     delete_topics(clusters[0], topic.name)
     text = (
         f"{topic.gigabytes * 1000:,.0f} MB, {row.about}; {topic.wire_gigabytes / topic.gigabytes:.0%} of it "
-        f"on the wire, {shape.partitions} partitions. Measured from half of the records to the last."
+        f"on the wire, {row.shape.partitions} partitions. Measured from half of the records to the last."
     )
     return Section(f"Cost: {row.about}", text, figures_of(topic, windows))
 

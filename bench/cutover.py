@@ -11,7 +11,6 @@ import random
 import signal
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench.in_threads import InThreads
 from bench.measure import MoverFailed, end_offsets
-from bench.report import say
-from bench.rows import Row, Settings, delete_topics
+from bench.rows import Row, Settings, delete_topics, in_turns
 from bench.runs import Section
 from rig import KafkaCluster, load_plain, wait_until
 from rig.shoal import Shoal, state_in
@@ -66,23 +64,23 @@ class _Size:
 
 def _run(settings: Settings) -> Section:
     source, destination = settings.clusters.pair(settings.scale)
-    seconds, gates = [], defaultdict(list)
-    for turn in range(settings.repeat):
-        size = _Size.of(turn, settings.scale)
-        say(f"cut-over of {len(size.topics)} topics, turn {turn + 1}")
-        _load(source.bootstrap, size, _MEGABYTES * settings.scale)
+    turns = itertools.count()
+
+    def measure(scale: float) -> dict[str, float]:
+        size = _Size.of(next(turns), scale)
+        _load(source.bootstrap, size, _MEGABYTES * scale)
         _commit(source.bootstrap, size)
-        took_s, by_gate = _cut_over(source, destination, size)
-        seconds.append(took_s)
-        for name, elapsed_s in by_gate.items():
-            gates[f"gate {name}, s"].append(elapsed_s)
+        figures = _cut_over(source, destination, size)
         for cluster in (source, destination):
             delete_topics(cluster, *size.topics)
+        return figures
+
+    figures = in_turns("cut-over", {"shoal cutover": settings.scale}, settings.repeat, measure)
+    size = _Size.of(0, settings.scale)
     text = (
         f"{sum(size.topics.values()):,} partitions and {size.groups} groups, {_CONSUMERS} of them with "
         f"consumers; {_RECORDS_PER_S} records/s until the gate *quiet* waits."
     )
-    figures = {"shoal cutover": {"after the last record, s": seconds, **gates}}
     return Section("Cut-over", text, figures)
 
 
@@ -116,9 +114,7 @@ def _commit(bootstrap: str, size: _Size) -> None:
         wait_until(is_committed, f"the commit of {group}", 120)
 
 
-def _cut_over(
-    source: KafkaCluster, destination: KafkaCluster, size: _Size
-) -> tuple[float, Mapping[str, float]]:
+def _cut_over(source: KafkaCluster, destination: KafkaCluster, size: _Size) -> dict[str, float]:
     """Return the seconds from the last record to the end of the command, and those of each gate."""
     between = ("--from", source.bootstrap, "--to", destination.bootstrap)
     with tempfile.TemporaryDirectory(prefix="bench-cutover-") as path:
@@ -144,7 +140,8 @@ def _cut_over(
                 raise MoverFailed(f"shoal mirror ended: {mirror.stderr[-5000:]}")
             mirror.send_signal(signal.SIGTERM)
             mirror.wait()
-    return took_s, {each["gate"]: each["elapsed_s"] for each in outcome["gates"]}
+    gates = {f"gate {each['gate']}, s": each["elapsed_s"] for each in outcome["gates"]}
+    return {"after the last record, s": took_s, **gates}
 
 
 class _Producing(InThreads):

@@ -26,7 +26,7 @@ from bench.movers import usual_codes
 from bench.rows import PATIENT, Row, Settings
 from bench.runs import Section
 from bench.shoal_movers import Shoal
-from bench.topics import TOPICS
+from bench.topics import B1024
 from rig import BENCH_JVM, KafkaCluster, start_in_parallel, wait_until
 from rig.process import spawn, tail
 
@@ -37,7 +37,7 @@ ROUND_TRIP_MS = 80
 
 _CHUNK = 256 * 1024
 _HELD_AT_MOST = 128 * 1024 * 1024
-_SHAPE = replace(TOPICS[2], name="b1024_lz4_p1", partitions=1)
+_SHAPE = replace(B1024, name="b1024_lz4_p1", partitions=1)
 _MEGABYTES = 1000
 _BUFFERS = ("16m", "32m", "64m")
 

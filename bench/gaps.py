@@ -9,21 +9,17 @@ import itertools
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.account import running
 from bench.in_threads import InThreads
-from bench.measure import MoverFailed, count_records
-from bench.mover import Job
+from bench.measure import at_work, count_records
+from bench.mover import Job, Mover
 from bench.movers import usual_codes
-from bench.report import say
-from bench.rows import Row, Settings, delete_topics, in_turn
+from bench.rows import Row, Settings, delete_topics, in_turns
 from bench.runs import Section
-from bench.shoal_movers import Code
-from rig import KafkaCluster, create_topic, wait_until
+from bench.shoal_movers import Shoal
+from rig import KafkaCluster, create_topic
 from rig.load import transactional_producer
-from rig.process import tail
 
 __all__ = ["GAPS"]
 
@@ -61,77 +57,53 @@ class _Load(InThreads):
             self.transactions += 1
 
 
-@dataclass
-class _Use:
-    """The figures of one kind of mirror, by turn."""
-
-    broker: list[float] = field(default_factory=list)
-    mirror: list[float] = field(default_factory=list)
-    transactions: list[float] = field(default_factory=list)
-
-    def as_figures(self) -> dict[str, Sequence[float]]:
-        return {
-            _BROKER: self.broker,
-            "mirror, % of a core": self.mirror,
-            "transactions/s": self.transactions,
-        }
-
-
 def _measure(
-    code: Code, options: Sequence[str], source: KafkaCluster, destination: KafkaCluster, seconds: float
-) -> tuple[float, float, float]:
-    """Return the CPU of the source's broker and of a mirror, in percent, and the transactions a second."""
+    mirror: Mover, source: KafkaCluster, destination: KafkaCluster, seconds: float
+) -> dict[str, float]:
     topic = f"gaps{next(_numbers)}"
     create_topic(source.bootstrap, topic, _PARTITIONS)
     with tempfile.TemporaryDirectory(prefix="bench-gaps-") as directory:
-        job = Job(source.bootstrap, destination.bootstrap, topic, f"{topic}_copy", "none", Path(directory))
-        between = ["--from", job.source, "--to", job.destination, "--group", job.copy, *options]
-        command = code.command("mirror", *between, "--topics", topic, "--rename", f"{topic}={job.copy}")
-        log = job.directory / "mover.log"
-        environment = {**code.environment, "XDG_STATE_HOME": str(job.directory / "state")}
+        job = Job(
+            source.bootstrap,
+            destination.bootstrap,
+            topic,
+            f"{topic}_copy",
+            "none",
+            Path(directory),
+            _PARTITIONS,
+        )
         with (
-            running(command, log, environment, code.directory) as (process, account),
+            mirror.command(job) as command,
+            at_work(mirror.name, command, job.directory) as runs,
             _Load(source.bootstrap, topic) as load,
         ):
             records = count_records(destination.bootstrap, job.copy)
-
-            def copies() -> bool:
-                if process.poll() is not None:
-                    raise MoverFailed(f"the mirror ended with {process.returncode}:\n{tail(log)}")
-                return records() > 0
-
-            wait_until(copies, "the first record", _STARTS_S)
-            time.sleep(_WARM_UP_S)  # the time itself is the purpose, here and below
-
-            def read() -> tuple[float, ...]:
-                return time.monotonic(), source.cpu_seconds(), account.cpu_s(), float(load.transactions)
-
-            before = read()
-            time.sleep(seconds)
-            passed_s, broker_s, mirror_s, transactions = (
-                after - then for after, then in zip(read(), before, strict=True)
-            )
-            copies()
+            runs.until(lambda: records() > 0, "the first record", _STARTS_S)
+            runs.percent_of_a_core(_WARM_UP_S)
+            began, broker_s, transactions = time.monotonic(), source.cpu_seconds(), load.transactions
+            mirror_percent = runs.percent_of_a_core(seconds)
+            passed_s = time.monotonic() - began
+            found = {
+                _BROKER: 100 * (source.cpu_seconds() - broker_s) / passed_s,
+                "mirror, % of a core": mirror_percent,
+                "transactions/s": (load.transactions - transactions) / passed_s,
+            }
     delete_topics(source, topic)
     delete_topics(destination, job.copy)
-    return 100 * broker_s / passed_s, 100 * mirror_s / passed_s, transactions / passed_s
+    return found
 
 
 def _run(settings: Settings) -> Section:
     source, destination = settings.clusters.pair(settings.scale)
     seconds = max(5.0, _SECONDS * settings.scale)
     code = usual_codes(None)[0]
-    kinds = {"exactly once": (), "at least once": ("--delivery", "at-least-once")}
-    used = {f"{kind}, {code.name}": _Use() for kind in kinds}
-    for turn, (kind, options) in in_turn(list(kinds.items()), settings.repeat):
-        say(f"gaps, {kind}, turn {turn + 1}, {seconds:g} s")
-        use = used[f"{kind}, {code.name}"]
-        found = _measure(code, options, source, destination, seconds)
-        for values, value in zip((use.broker, use.mirror, use.transactions), found, strict=True):
-            values.append(value)
-    exactly, at_least = used.values()
-    commits = [own - other for own, other in zip(exactly.broker, at_least.broker, strict=True)]
-    figures = {name: use.as_figures() for name, use in used.items()} | {_COMMITS: {_BROKER: commits}}
+    kinds: dict[str, Sequence[str]] = {"exactly once": (), "at least once": ("--delivery", "at-least-once")}
+    mirrors = {f"{kind}, {code.name}": Shoal(code, options, follows=True) for kind, options in kinds.items()}
+    figures = in_turns(
+        "gaps", mirrors, settings.repeat, lambda mirror: _measure(mirror, source, destination, seconds)
+    )
+    exactly, at_least = (found[_BROKER] for found in figures.values())
+    figures[_COMMITS] = {_BROKER: [own - other for own, other in zip(exactly, at_least, strict=True)]}
     text = (
         f"{_PARTITIONS} partitions, {_TRANSACTIONS_PER_S} transactions/s with a record for each. The source "
         "has one broker, which is the group's coordinator, too. A mirror with `--delivery at-least-once` "

@@ -1,54 +1,30 @@
-"""The cost of handlers of ``shoal mirror-maker``, of records and of whole batches: the row ``handlers``."""
+"""The cost of handlers of ``shoal mirror-maker``, of records and of whole batches: the row ``handlers``.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+The base classes of handlers pass on all that they get.
+"""
 
 from bench.cost import compare, figures_of, loaded
-from bench.mirror_makers import mirror_maker
-from bench.mover import Command, Job
+from bench.mirror_makers import ShoalMirrorMaker
 from bench.movers import usual_codes
 from bench.rows import Row, Settings, delete_topics
 from bench.runs import Section
-from bench.shoal_movers import Code
-from bench.topics import TOPICS
-from rig import create_topic
+from bench.topics import B16
 
 __all__ = ["HANDLERS"]
 
-_ROOT = Path(__file__).parents[1]
-_SHAPE = next(shape for shape in TOPICS if shape.name == "b16_lz4")
 _MEGABYTES = 500
-
-
-@dataclass(frozen=True)
-class _Handling:
-    """``shoal mirror-maker`` with a handler of `bench.pass_on`."""
-
-    code: Code
-    handler: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.handler}, {self.code.name}"
-
-    @contextmanager
-    def command(self, job: Job) -> Iterator[Command]:
-        create_topic(job.destination, job.copy, job.partitions, config={"compression.type": "producer"})
-        paths = [self.code.environment.get("PYTHONPATH"), str(_ROOT)]
-        environment = {**self.code.environment, "PYTHONPATH": ":".join(filter(None, paths))}
-        handler = ["--message.handler", f"bench.pass_on:{self.handler}", "--message.handler.args", job.copy]
-        raw = ["--use.raw.bytes"] if self.handler == "Batches" else []
-        yield mirror_maker(job, [*handler, *raw], self.code.python, environment)
+_HANDLERS = {
+    "Records": ["--message.handler", "shoal.handlers:MirrorMakerMessageHandler"],
+    "Batches": ["--message.handler", "shoal.handlers:MirrorMakerRawBytesMessageHandler", "--use.raw.bytes"],
+}
 
 
 def _run(settings: Settings) -> Section:
     clusters = settings.clusters.pair(settings.scale)
-    topic = loaded(clusters[0], _SHAPE, _MEGABYTES * settings.scale)
+    topic = loaded(clusters[0], B16, _MEGABYTES * settings.scale)
     movers = [
-        _Handling(code, handler)
-        for handler in ("Records", "Batches")
+        ShoalMirrorMaker(f"{name}, {code.name}", code, options)
+        for name, options in _HANDLERS.items()
         for code in usual_codes(settings.before)
     ]
     windows = compare(clusters, topic, movers, settings.repeat)

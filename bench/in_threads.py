@@ -31,11 +31,6 @@ class InThreads(ABC):
         except BaseException as error:  # raised by stop
             self._failures.append(error)
 
-    @property
-    def is_at_work(self) -> bool:
-        """Whether a thread has not ended."""
-        return any(each.is_alive() for each in self._threads)
-
     def stop(self) -> None:
         """End the threads, and return when they have ended."""
         self._over.set()

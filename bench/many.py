@@ -8,25 +8,21 @@ what the mirror's CPU grows by.
 import tempfile
 import time
 import urllib.request
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from bench.account import Account, running
 from bench.in_threads import InThreads
-from bench.measure import MoverFailed
+from bench.measure import AtWork, MoverFailed, at_work
+from bench.mover import Command
 from bench.movers import usual_codes
-from bench.report import say
-from bench.rows import Row, Settings
+from bench.rows import Row, Settings, in_turns
 from bench.runs import Section
 from bench.shoal_movers import Code
 from bench.start import has_batches
-from rig import wait_until
 from rig.ports import free_port
-from rig.process import tail
 from shoal_broker import Broker
 
 __all__ = ["MANY"]
@@ -58,31 +54,15 @@ class _Load(InThreads):
         self._producer.flush(10)
 
 
-class _Mirror:
-    """A mirror that runs, with the address of its metrics."""
-
-    def __init__(self, account: Account, port: int) -> None:
-        self._account = account
-        self._metrics = f"http://127.0.0.1:{port}/metrics"
-
-    def cpu_s(self) -> float:
-        return self._account.cpu_s()
-
-    def busy_percent(self, seconds: float) -> float:
-        """Return its CPU over a time, in percent of a core."""
-        began, before = time.monotonic(), self.cpu_s()
-        time.sleep(seconds)  # the time itself is the purpose
-        return 100 * (self.cpu_s() - before) / (time.monotonic() - began)
-
-    def scrape(self) -> tuple[float, float]:
-        """Return the CPU-seconds and the megabytes of a scrape, without what the mirror does besides."""
-        usual = self.busy_percent(5.0) / 100
-        began, before = time.monotonic(), self.cpu_s()
-        for _ in range(_SCRAPES):
-            with urllib.request.urlopen(self._metrics) as answer:  # noqa: S310 - a constant scheme
-                size = len(answer.read())
-        passed_s, cpu_s = time.monotonic() - began, self.cpu_s() - before
-        return max(0.0, cpu_s - usual * passed_s) / _SCRAPES, size / 1e6
+def _scrape(runs: AtWork, port: int) -> tuple[float, float]:
+    """Return the CPU-seconds and the megabytes of a scrape, without what the mirror does besides."""
+    usual = runs.percent_of_a_core(5.0) / 100
+    began, before = time.monotonic(), runs.account.cpu_s()
+    for _ in range(_SCRAPES):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            size = len(answer.read())
+    passed_s, cpu_s = time.monotonic() - began, runs.account.cpu_s() - before
+    return max(0.0, cpu_s - usual * passed_s) / _SCRAPES, size / 1e6
 
 
 @contextmanager
@@ -98,48 +78,45 @@ def _source(idle_topics: int) -> Iterator[Broker]:
         yield source
 
 
-def _measure(code: Code, metrics_by: str, idle_topics: int, seconds: float) -> Mapping[str, float]:
+def _measure(code: Code, metrics_by: str, idle_topics: int, seconds: float) -> dict[str, float]:
     with (
         _source(idle_topics) as source,
         Broker(cluster_id="destination") as destination,
         tempfile.TemporaryDirectory(prefix="bench-many-") as directory,
     ):
-        log, port = Path(directory) / "output", free_port()
+        port = free_port()
         between = ["--from", source.bootstrap, "--to", destination.bootstrap, "--topics", ".*"]
         allowed = ["--max-new-partitions", str(_PARTITIONS * (idle_topics + 1))]
         metrics = ["--metrics", f"127.0.0.1:{port}", "--metrics-by", metrics_by]
-        command = code.command("mirror", *between, *allowed, *metrics)
-        environment = {**code.environment, "XDG_STATE_HOME": directory}
-        with running(command, log, environment, code.directory) as (process, account):
-
-            def copied() -> bool:
-                if process.poll() is not None:
-                    raise MoverFailed(f"the mirror ended with {process.returncode}:\n{tail(log)}")
-                return has_batches(destination, _BUSY)
-
-            wait_until(copied, "the first batch", _START_S)
-            mirror = _Mirror(account, port)
-            found = {"CPU-s until the first batch": mirror.cpu_s()}
-            mirror.busy_percent(20.0)
-            found["idle, % of a core"] = mirror.busy_percent(seconds)
-            found["a scrape, CPU-s"], found["a scrape, MB"] = mirror.scrape()
+        command = Command(
+            code.command("mirror", *between, *allowed, *metrics),
+            _BUSY,
+            environment=code.environment,
+            directory=code.directory,
+        )
+        with at_work("the mirror", command, Path(directory)) as runs:
+            runs.until(lambda: has_batches(destination, _BUSY), "the first batch", _START_S)
+            found = {"CPU-s until the first batch": runs.account.cpu_s()}
+            runs.percent_of_a_core(20.0)
+            found["idle, % of a core"] = runs.percent_of_a_core(seconds)
+            found["a scrape, CPU-s"], found["a scrape, MB"] = _scrape(runs, port)
             with _Load(source.bootstrap):
-                mirror.busy_percent(5.0)
-                found[f"{_RECORDS_PER_S} records/s, % of a core"] = mirror.busy_percent(seconds)
+                runs.percent_of_a_core(5.0)
+                found[f"{_RECORDS_PER_S} records/s, % of a core"] = runs.percent_of_a_core(seconds)
     return found
 
 
 def _run(settings: Settings) -> Section:
     idle_topics = max(1, round(_IDLE_TOPICS * settings.scale))
     seconds = max(5.0, _SECONDS * settings.scale)
-    figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for turn in range(settings.repeat):
-        for code in usual_codes(settings.before):
-            for metrics_by in ("partition", "topic"):
-                name = f"{code.name}, metrics by {metrics_by}"
-                say(f"{name}, turn {turn + 1}")
-                for quantity, value in _measure(code, metrics_by, idle_topics, seconds).items():
-                    figures[name][quantity].append(value)
+    mirrors = {
+        f"{code.name}, metrics by {metrics_by}": (code, metrics_by)
+        for code in usual_codes(settings.before)
+        for metrics_by in ("partition", "topic")
+    }
+    figures = in_turns(
+        "many", mirrors, settings.repeat, lambda mirror: _measure(*mirror, idle_topics, seconds)
+    )
     text = (
         f"`shoal mirror` of {_PARTITIONS * idle_topics:,} partitions without records and {_PARTITIONS} with "
         f"{_RECORDS_PER_S} records/s in turn, between two embedded brokers."

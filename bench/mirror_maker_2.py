@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bench.mover import Command, Job
-from rig import BENCH_JVM, java
-from rig.cluster import LOG4J, java_properties
-from rig.jars import mirror_maker_2_class_path
-from rig.mirror_maker import mirror_maker_2_properties
+from rig import BENCH_JVM
+from rig.cluster import java_properties
+from rig.mirror_maker import mirror_maker_2, mirror_maker_2_properties
 
 __all__ = ["MirrorMaker2"]
 
@@ -36,10 +35,8 @@ class MirrorMaker2:
         alias = f"source{next(_aliases)}"
         properties = job.directory / "mm2.properties"
         properties.write_text(_properties(job, alias, self.linger_ms, self.isolation_level))
-        jvm = ["-Xms256m", "-Xmx2g", *BENCH_JVM, job.gc_log_option, f"-Dlog4j2.configurationFile={LOG4J}"]
-        main_class = "org.apache.kafka.connect.mirror.MirrorMaker"
-        arguments = [str(java()), *jvm, "-cp", mirror_maker_2_class_path(), main_class, str(properties)]
-        yield Command(arguments, copy=f"{alias}.{job.topic}", ends_by_itself=False)
+        arguments = mirror_maker_2(["-Xms256m", "-Xmx2g", *BENCH_JVM, job.gc_log_option], properties)
+        yield Command([str(each) for each in arguments], copy=f"{alias}.{job.topic}", ends_by_itself=False)
 
 
 def _properties(job: Job, alias: str, linger_ms: int, isolation_level: str) -> str:
@@ -52,4 +49,4 @@ def _properties(job: Job, alias: str, linger_ms: int, isolation_level: str) -> s
         "destination.producer.linger.ms": linger_ms,
         "destination.producer.compression.type": job.codec,
     }
-    return java_properties(mirror_maker_2_properties(job.reads_from, job.writes_to, job.topics, alias, more))
+    return java_properties(mirror_maker_2_properties(job.reads_from, job.writes_to, job.topic, alias, more))

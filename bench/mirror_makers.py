@@ -1,20 +1,18 @@
-"""MirrorMaker 1, and shoal's ``mirror-maker`` and ``mirror``: movers that do not end by themselves."""
+"""MirrorMaker 1, and ``shoal mirror-maker`` with its files and options: they keep the name of a topic."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
+from bench.measure import count_records
 from bench.mover import Command, Job
-from bench.topics import PARTITIONS
-from rig import BENCH_JVM
+from bench.shoal_movers import Code, gc_log_of_spark
+from rig import BENCH_JVM, create_topic, wait_until
 from rig.cluster import java_properties
 from rig.mirror_maker import mirror_maker_1
-from rig.shoal import shoal_command
 
-__all__ = ["FollowingShoal", "MirrorMaker1Mover", "ShoalMirrorMaker", "mirror_maker"]
+__all__ = ["MirrorMaker1Mover", "ShoalMirrorMaker"]
 
 
 @dataclass(frozen=True)
@@ -22,77 +20,47 @@ class MirrorMaker1Mover:
     """``kafka.tools.MirrorMaker`` of Kafka 3.9, with the heap of its start script (256 MB).
 
     Its batches are as large as those of MirrorMaker 2 in `bench.mirror_maker_2`, and it has a stream for each
-    partition. If a record has no key, it goes to any partition, so copies are counted over all partitions.
+    partition. If a record has no key, it goes to any partition.
     """
 
     name: str = "MirrorMaker 1"
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
+        _create_copy(job)
         jvm = ["-Xmx256m", *BENCH_JVM, job.gc_log_option]
         arguments = mirror_maker_1(jvm, *_files(job), _options(job))
-        yield Command([str(each) for each in arguments], copy=job.copy, ends_by_itself=False)
+        yield Command([str(each) for each in arguments], copy=job.topic, ends_by_itself=False)
 
 
 @dataclass(frozen=True)
 class ShoalMirrorMaker:
-    """``shoal mirror-maker``, with the files and options of MirrorMaker 1.
-
-    Attributes:
-        raw: Copy batches as they are (``--use.raw.bytes``); otherwise decode each, and compress it again.
-    """
+    """``shoal mirror-maker``; without ``--use.raw.bytes`` it decodes each record."""
 
     name: str
-    raw: bool
+    code: Code
+    options: Sequence[str] = ()
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
-        yield mirror_maker(job, ["--use.raw.bytes"] if self.raw else [])
+        _create_copy(job)
+        consumer, producer = map(str, _files(job))
+        files = ["--consumer.config", consumer, "--producer.config", producer]
+        own = [*_options(job), *gc_log_of_spark(job), *self.options]
+        yield Command(
+            self.code.command("mirror-maker", *files, *own),
+            copy=job.topic,
+            ends_by_itself=False,
+            environment=self.code.environment,
+            directory=self.code.directory,
+        )
 
 
-@dataclass(frozen=True)
-class FollowingShoal:
-    """``shoal mirror`` without ``--once``."""
-
-    name: str = "shoal mirror"
-
-    @contextmanager
-    def command(self, job: Job) -> Iterator[Command]:
-        between = ["--from", job.source, "--to", job.destination]
-        yield _shoal(job, ["mirror", *between, "--topics", job.topics, "--group", _group(job)])
-
-
-def mirror_maker(
-    job: Job,
-    options: Sequence[str],
-    python: str = sys.executable,
-    environment: Mapping[str, str] = MappingProxyType({}),
-) -> Command:
-    """Return the command of ``shoal mirror-maker`` with further options."""
-    consumer, producer = _files(job)
-    files = ["--consumer.config", str(consumer), "--producer.config", str(producer)]
-    return _shoal(job, ["mirror-maker", *files, *_options(job), *options], python, environment)
-
-
-def _shoal(
-    job: Job,
-    arguments: Sequence[str],
-    python: str = sys.executable,
-    environment: Mapping[str, str] = MappingProxyType({}),
-) -> Command:
-    # After -Xlog:disable on the command line, so that it takes precedence.
-    gc_log = f"spark.driver.extraJavaOptions={job.gc_log_option}"
-    return Command(
-        shoal_command(*arguments, "--conf", gc_log, python=python),
-        copy=job.copy,
-        ends_by_itself=False,
-        environment={**environment, "XDG_STATE_HOME": str(job.directory)},
-    )
-
-
-def _group(job: Job) -> str:
-    """Return a group other than that of `bench.copy_loop`, which has the name of its copy."""
-    return f"{job.copy}_mover"
+def _create_copy(job: Job) -> None:
+    """Create the copy; a broker may still have a deleted one of the same name."""
+    create_topic(job.destination, job.topic, job.partitions)
+    records = count_records(job.destination, job.topic)
+    wait_until(lambda: not records(), f"an empty {job.topic}")
 
 
 def _files(job: Job) -> tuple[Path, Path]:
@@ -100,7 +68,7 @@ def _files(job: Job) -> tuple[Path, Path]:
     properties: Mapping[str, Mapping[str, object]] = {
         "consumer": {
             "bootstrap.servers": job.source,
-            "group.id": _group(job),
+            "group.id": job.copy,
             "auto.offset.reset": "earliest",
         },
         "producer": {
@@ -117,4 +85,4 @@ def _files(job: Job) -> tuple[Path, Path]:
 
 
 def _options(job: Job) -> list[str]:
-    return ["--whitelist", job.topics, "--num.streams", str(PARTITIONS)]
+    return ["--whitelist", job.topic, "--num.streams", str(job.partitions)]

@@ -49,7 +49,6 @@ class Job:
         copy: Name in the destination, never used before.
         codec: Codec of the topic's batches.
         directory: An empty directory, deleted after the run.
-        beside: Another topic of the source, which a mover that does not end by itself also copies.
         partitions: Number of partitions of the topic.
         records: Number of records of the topic, if its offsets are not all records': markers of transactions
             have offsets, too.
@@ -63,7 +62,6 @@ class Job:
     copy: str
     codec: Codec
     directory: Path
-    beside: str | None = None
     partitions: int = PARTITIONS
     records: int | None = None
     listeners: Listeners | None = None
@@ -90,11 +88,6 @@ class Job:
             return {}
         trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authority)}
         return {"security.protocol": "SSL", **trusted}
-
-    @property
-    def topics(self) -> str:
-        """All topics to copy, separated by commas."""
-        return ",".join(filter(None, (self.topic, self.beside)))
 
     @property
     def gc_log(self) -> Path:
@@ -155,6 +148,6 @@ class PlainCommand:
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
-        create_topic(job.destination, job.copy, job.partitions, config={"compression.type": "producer"})
+        create_topic(job.destination, job.copy, job.partitions)
         arguments = self.arguments(job)
         yield Command(arguments, job.copy, environment=self.environment, directory=self.directory)

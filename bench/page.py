@@ -24,8 +24,11 @@ _SHAPES = ("b16_lz4", "b256_gzip", "b1024_lz4", "b1_lz4", "tls", "transactions")
 #: Percent of a host's CPU, by KIP-712: MirrorMaker 1 unchanged, and with whole batches.
 _KIP_BEFORE, _KIP_AFTER = 50.0, 15.0
 
+#: In runs of 2026-11-22 and before.
+_RSS = "peak RSS, MB"
+
 #: The quantities of before and after that the chart shows beside the CPU.
-_PANELS = ("peak RSS, MB", "GC, ms", "KB a batch", "conversions")
+_PANELS = (_RSS, "PSS, MB", "GC, ms", "KB a batch", "conversions")
 
 _NATIVE, _PURE = "shoal, native", "shoal, pure Python"
 _BY_PARTITION = "native, metrics by partition"
@@ -174,7 +177,7 @@ def _before_after_chart(figures: Figures) -> str:
     }
     marks = {_KIP_BEFORE: f"KIP-712, before: {_KIP_BEFORE:.0f} %", _KIP_AFTER: f"after: {_KIP_AFTER:.0f} %"}
     panels = [bars(scaled, "CPU, % of a host", marks=marks)]
-    panels += [bars(by_quantity[name], name) for name in _PANELS]
+    panels += [bars(by_quantity[name], name) for name in _PANELS if name in by_quantity]
     return svg(panels, "Mirrors that decode, and mirrors of whole batches")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
@@ -14,11 +14,11 @@ from bench.mover import Listeners, Mover
 from bench.report import say
 from bench.runs import Section
 from bench.shoal_movers import Code
-from bench.topics import TOPICS, load
+from bench.topics import B16, B256, load
 from rig import BENCH_JVM, KafkaCluster, digest_topic, two_clusters
 from rig.authority import Authority, tls_listener
 
-__all__ = ["PATIENT", "Clusters", "Row", "Settings", "delete_topics", "in_turn"]
+__all__ = ["PATIENT", "Clusters", "Row", "Settings", "delete_topics", "in_turn", "in_turns"]
 
 #: If a broker lacks CPU for a while, the controller must not fence it: Kafka's own defaults.
 PATIENT = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
@@ -59,19 +59,21 @@ class Clusters:
             config = {**PATIENT, **tls_listener(_TLS, own, self._authority)}
             clusters = two_clusters(jvm=BENCH_JVM, heap=_HEAP, config=config, listeners={_TLS: "SSL"})
             self._pair = self._stack.enter_context(clusters)
-            for cluster, shape in itertools.product(self._pair, TOPICS[:2]):
+            for cluster, shape in itertools.product(self._pair, (B16, B256)):
                 topic = f"{shape.name}_warm"
                 load(cluster.bootstrap, shape, topic, _WARM_UP_MEGABYTES * warm_up_part)
                 digest_topic(cluster.bootstrap, topic)
                 delete_topics(cluster, topic)
         return self._pair
 
-    def tls(self) -> Listeners:
-        """Return the listeners with TLS of the running pair."""
+    def tls(self, where: Literal["destination", "both"] = "both") -> Listeners:
+        """Return the listeners of the running pair, with TLS at the destination or at both ends."""
         assert self._pair is not None, "call pair first"
         assert self._authority is not None
         source, destination = self._pair
-        return Listeners(source.listener(_TLS), destination.listener(_TLS), self._authority)
+        source_is_plain = where == "destination"
+        reads_from = source.bootstrap if source_is_plain else source.listener(_TLS)
+        return Listeners(reads_from, destination.listener(_TLS), self._authority, source_is_plain)
 
     def close(self) -> None:
         """Stop them, for a row that starts clusters of its own."""
@@ -120,6 +122,18 @@ class Row:
 def in_turn(subjects: Sequence[T], repeat: int) -> list[tuple[int, T]]:
     """Return the turns: each subject once a turn, in the opposite order every second time."""
     return [(turn, each) for turn in range(repeat) for each in (reversed(subjects) if turn % 2 else subjects)]
+
+
+def in_turns(
+    what: str, subjects: Mapping[str, T], repeat: int, measure: Callable[[T], Mapping[str, float]]
+) -> dict[str, dict[str, list[float]]]:
+    """Measure subjects in turn, and return the figures of each by its name."""
+    figures: dict[str, dict[str, list[float]]] = {name: {} for name in subjects}
+    for turn, (name, subject) in in_turn(list(subjects.items()), repeat):
+        say(f"{what}, {name}, turn {turn + 1}")
+        for quantity, value in measure(subject).items():
+            figures[name].setdefault(quantity, []).append(value)
+    return figures
 
 
 def delete_topics(cluster: KafkaCluster, *topics: str) -> None:

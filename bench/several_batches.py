@@ -10,14 +10,15 @@ from bench.figures import CPU
 from bench.rows import Row, Settings
 from bench.runs import Section
 from bench.shoal_movers import copy_loop, has_native, native, pure_python
-from bench.topics import TOPICS
+from bench.topics import B1
 from rig import BENCH_JVM, KafkaCluster, start_in_parallel
 from rig.agent import agent_jar
 
 __all__ = ["AGENT"]
 
 #: A batch of one record takes some 600 bytes: a busy service that does not wait for its batches to fill.
-_SHAPE = replace(next(shape for shape in TOPICS if shape.name == "b1_lz4"), partitions=8)
+_SHAPE = replace(B1, partitions=8)
+_MEGABYTES = 150
 #: Until the brokers' JVMs have compiled their code.
 _WARM_UP_PART = 0.3
 #: A smaller topic could arrive in one step, between two looks at the copy.
@@ -32,8 +33,8 @@ def _run(settings: Settings) -> Section:
     destination = KafkaCluster(jvm=(*BENCH_JVM, f"-javaagent:{agent_jar()}"), heap="1g")
     with start_in_parallel(source, destination):
         clusters = source, destination
-        compare(clusters, loaded(source, _SHAPE, _SHAPE.megabytes * _WARM_UP_PART), [one, several], 1)
-        topic = loaded(source, _SHAPE, max(_LEAST_MEGABYTES, _SHAPE.megabytes * settings.scale))
+        compare(clusters, loaded(source, _SHAPE, _MEGABYTES * _WARM_UP_PART), [one, several], 1)
+        topic = loaded(source, _SHAPE, max(_LEAST_MEGABYTES, _MEGABYTES * settings.scale))
         windows = compare(clusters, topic, [one, several], settings.repeat)
     figures = {
         name: {

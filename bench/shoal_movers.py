@@ -24,6 +24,7 @@ __all__ = [
     "Shoal",
     "code_before",
     "copy_loop",
+    "gc_log_of_spark",
     "has_native",
     "native",
     "pure_python",
@@ -87,14 +88,16 @@ def code_before(root: Path, python: str) -> Code:
 
 @dataclass(frozen=True)
 class Shoal:
-    """``shoal mirror --once``.
+    """``shoal mirror``.
 
     Attributes:
         options: Further options of the command; they are part of the name.
+        follows: Whether it waits for more at the end of the topic; otherwise it ends (``--once``).
     """
 
     code: Code
     options: Sequence[str] = ()
+    follows: bool = False
 
     @property
     def name(self) -> str:
@@ -102,9 +105,14 @@ class Shoal:
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
-        environment = {**self.code.environment, "XDG_STATE_HOME": str(job.directory / "state")}
-        create_topic(job.destination, job.copy, job.partitions, config={"compression.type": "producer"})
-        yield Command(self._mirror(job), job.copy, environment=environment, directory=self.code.directory)
+        create_topic(job.destination, job.copy, job.partitions)
+        yield Command(
+            self._mirror(job),
+            job.copy,
+            ends_by_itself=not self.follows,
+            environment=self.code.environment,
+            directory=self.code.directory,
+        )
 
     def _mirror(self, job: Job) -> Sequence[str]:
         between = ["--from", job.reads_from, "--to", job.writes_to]
@@ -117,23 +125,21 @@ class Shoal:
         topics = ["--topics", job.topic, "--rename", f"{job.topic}={job.copy}"]
         # A separate group: each run copies everything.
         group = ["--group", job.copy]
-        return self.code.command("mirror", "--once", *between, *topics, *group, *self.options)
+        own = [*gc_log_of_spark(job), *([] if self.follows else ["--once"])]
+        return self.code.command("mirror", *between, *topics, *group, *own, *self.options)
+
+
+def gc_log_of_spark(job: Job) -> list[str]:
+    """Return the options that let Spark's JVM log its garbage collections."""
+    return ["--conf", f"spark.driver.extraJavaOptions={job.gc_log_option}"]
 
 
 def copy_loop(code: Code, *options: str) -> PlainCommand:
     """Return the mover that is one Spark task of shoal, without Spark."""
 
     def arguments(job: Job) -> list[str]:
-        return [
-            code.python,
-            "-m",
-            "bench.copy_loop",
-            job.source,
-            job.destination,
-            job.topic,
-            job.copy,
-            *options,
-        ]
+        places = [job.source, job.destination, job.topic, job.copy]
+        return [code.python, "-m", "bench.copy_loop", *places, *options]
 
     name = " ".join([f"copy loop, {code.name}", *options])
     return PlainCommand(name, arguments, code.environment, code.directory)

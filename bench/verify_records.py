@@ -9,13 +9,12 @@ begins. As in the row ``verify``, the second comparison of a process counts.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from bench.figures import YARDSTICK
 from bench.movers import codes
-from bench.report import say
-from bench.rows import Row, Settings, delete_topics, in_turn
+from bench.rows import Row, Settings, delete_topics, in_turns
 from bench.runs import Section
-from bench.verify_speed import Speed, compare_twice
+from bench.verify_speed import compare_twice
 from rig.load import Codec, create_topic, load_values
 from rig.made_records import FIRST_TIMESTAMP
 
@@ -89,27 +88,24 @@ def _load(bootstrap: str, topic: str, codec: Codec, records_per_batch: int, valu
 
 def _run(settings: Settings) -> Section:
     source, destination = settings.clusters.pair(settings.scale)
-    ours = list(codes(settings.before).values())
+    ours = {code.name: code for code in codes(settings.before).values()}
     values = _values(max(20_000, int(_RECORDS * settings.scale)))
     topic = "verify_records"
     _load(source.bootstrap, topic, "lz4", 500, values)
-    figures = {}
+    figures: dict[str, dict[str, list[float]]] = {}
     for number, (case, made) in enumerate(_CASES.items()):
         copy = f"{topic}_copy_{number}"
         _load(destination.bootstrap, copy, "zstd", 333, made.copied(values))
         between = ["verify", "--from", source.bootstrap, "--to", destination.bootstrap, "--group", "none"]
         arguments = [*between, "--topics", topic, "--rename", f"{topic}={copy}", *made.options]
-        turns: dict[str, list[Speed]] = {code.name: [] for code in ours}
-        for turn, code in in_turn(ours, settings.repeat):
-            say(f"verify, {case}, {code.name}, turn {turn + 1}")
-            turns[code.name].append(compare_twice(code, [arguments] * 2, made.exit_code))
-        for name, measured in turns.items():
-            figures[f"{case}, {name}"] = {
-                "CPU-s": [each.cpu_s for each in measured],
-                "s": [each.seconds for each in measured],
-                "more memory, MB": [each.memory_mb for each in measured],
-                YARDSTICK: [each.yardstick_ms for each in measured],
-            }
+        runs = [arguments] * 2
+        turns = in_turns(
+            f"verify, {case}",
+            ours,
+            settings.repeat,
+            partial(compare_twice, runs=runs, exit_code=made.exit_code),
+        )
+        figures |= {f"{case}, {name}": found for name, found in turns.items()}
         delete_topics(destination, copy)
     delete_topics(source, topic)
     text = (

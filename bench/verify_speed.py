@@ -10,6 +10,7 @@ twice, its speed is lower.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,30 +19,22 @@ from bench.figures import CPU, YARDSTICK
 from bench.measure import measure
 from bench.mover import Job
 from bench.movers import codes
-from bench.report import say
-from bench.rows import Row, Settings, delete_topics, in_turn
+from bench.rows import Row, Settings, delete_topics, in_turns
 from bench.runs import Section
 from bench.shoal_movers import Code, Shoal
-from bench.topics import TOPICS
+from bench.topics import B16, B1024
 from bench.yardstick import Yardstick
 from rig import KafkaCluster
 
-__all__ = ["VERIFY", "Speed", "compare_twice"]
+__all__ = ["CPU_S", "VERIFY", "compare_twice"]
 
-_SHAPES = {shape.name: shape for shape in TOPICS if shape.name in ("b16_lz4", "b1024_lz4")}
+_MEGABYTES = {B16: 1000, B1024: 1500}
 _TWICE = Path(__file__).parent / "verify_twice.py"
 _WARM_UP_MEGABYTES = 50
 _TIMEOUT_S = 1200.0
 
-
-@dataclass(frozen=True)
-class Speed:
-    """The cost of the second comparison of a process, and the memory that the first adds to it."""
-
-    cpu_s: float
-    seconds: float
-    memory_mb: float
-    yardstick_ms: float
+#: The quantities that verify_twice.py prints.
+CPU_S, SECONDS = "CPU-s", "s"
 
 
 @dataclass(frozen=True)
@@ -53,14 +46,8 @@ class _Copied:
 
     @property
     def options(self) -> list[str]:
-        return [
-            "--topics",
-            self.topic.name,
-            "--rename",
-            f"{self.topic.name}={self.copy}",
-            "--group",
-            self.copy,
-        ]
+        topics = ["--topics", self.topic.name, "--rename", f"{self.topic.name}={self.copy}"]
+        return [*topics, "--group", self.copy]
 
 
 def _copied(clusters: tuple[KafkaCluster, KafkaCluster], mirror: Shoal, topic: Topic) -> _Copied:
@@ -75,38 +62,39 @@ def _copied(clusters: tuple[KafkaCluster, KafkaCluster], mirror: Shoal, topic: T
     return _Copied(topic, copy)
 
 
-def compare_twice(code: Code, runs: Sequence[Sequence[str]], exit_code: int = 0) -> Speed:
-    """Run two comparisons in one process by their arguments; each must end with the exit code."""
+def compare_twice(code: Code, runs: Sequence[Sequence[str]], exit_code: int = 0) -> dict[str, float]:
+    """Run two comparisons in one process by their arguments; each must end with the exit code.
+
+    Returns:
+        The cost of the second, and the memory that the first adds to the process.
+    """
     told = ["--code", str(exit_code), *map(json.dumps, runs)]
     with Yardstick() as yardstick:
         # By its path, since another commit's bench may lack it.
         output = code.output_of("shoal verify", [code.python, str(_TWICE), *told], _TIMEOUT_S)
-    return Speed(**json.loads(output), yardstick_ms=yardstick.milliseconds)
+    return {**json.loads(output), YARDSTICK: yardstick.milliseconds}
 
 
 def _run(settings: Settings) -> Section:
     clusters = settings.clusters.pair(settings.scale)
     between = ["verify", "--from", clusters[0].bootstrap, "--to", clusters[1].bootstrap]
-    ours = list(codes(settings.before).values())
-    mirror = Shoal(ours[0])
+    ours = {code.name: code for code in codes(settings.before).values()}
+    mirror = Shoal(next(iter(ours.values())))
     figures = {}
-    for shape in _SHAPES.values():
+    for shape, usual in _MEGABYTES.items():
         small, large = (
             _copied(clusters, mirror, loaded(clusters[0], shape, megabytes * settings.scale))
-            for megabytes in (_WARM_UP_MEGABYTES, shape.megabytes)
+            for megabytes in (_WARM_UP_MEGABYTES, usual)
         )
-        speeds: dict[str, list[Speed]] = {code.name: [] for code in ours}
         runs = [[*between, *each.options] for each in (small, large)]
-        for turn, code in in_turn(ours, settings.repeat):
-            say(f"verify of {shape.name}, {code.name}, turn {turn + 1}")
-            speeds[code.name].append(compare_twice(code, runs))
+        speeds = in_turns(f"verify of {shape.name}", ours, settings.repeat, partial(compare_twice, runs=runs))
         megabytes = 2000 * large.topic.wire_gigabytes
-        for name, measured in speeds.items():
+        for name, found in speeds.items():
             figures[f"{shape.name}, {name}"] = {
-                "wire MB/s a core": [megabytes / each.cpu_s for each in measured],
-                "wire MB/s": [megabytes / each.seconds for each in measured],
-                CPU: [each.cpu_s / large.topic.gigabytes for each in measured],
-                YARDSTICK: [each.yardstick_ms for each in measured],
+                "wire MB/s a core": [megabytes / each for each in found[CPU_S]],
+                "wire MB/s": [megabytes / each for each in found[SECONDS]],
+                CPU: [each / large.topic.gigabytes for each in found[CPU_S]],
+                YARDSTICK: found[YARDSTICK],
             }
         for copied in (small, large):
             delete_topics(clusters[0], copied.topic.name)

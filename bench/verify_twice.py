@@ -42,7 +42,7 @@ def main() -> None:
             raise SystemExit(f"exit code {code}:\n{output.getvalue()}")
         cpu_s, seconds = _cpu_s() - cpu_before, time.monotonic() - began
         memory_mb = memory_mb or _peak_mb() - peak_mb
-    print(json.dumps({"cpu_s": cpu_s, "seconds": seconds, "memory_mb": memory_mb}))
+    print(json.dumps({"CPU-s": cpu_s, "s": seconds, "more memory, MB": memory_mb}))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,13 @@ from rig.cluster import LOG4J, OLD_LOG4J, QUICK_JVM, java_properties
 from rig.jars import KAFKA_3_VERSION, class_path, java, mirror_maker_2_class_path
 from rig.process import spawn, tail
 
-__all__ = ["MirrorMaker1", "MirrorMaker2", "mirror_maker_1", "mirror_maker_2_properties"]
+__all__ = [
+    "MirrorMaker1",
+    "MirrorMaker2",
+    "mirror_maker_1",
+    "mirror_maker_2",
+    "mirror_maker_2_properties",
+]
 
 #: Clusters of one broker.
 _SINGLE = {
@@ -118,9 +124,14 @@ class MirrorMaker2(_MirrorMaker):
         super().__init__({"properties": every})
 
     def _command(self) -> Sequence[str | Path]:
-        tool: list[str | Path] = [java(), "-Xmx512m", *QUICK_JVM, f"-Dlog4j2.configurationFile={LOG4J}"]
-        tool += ["-cp", mirror_maker_2_class_path(), "org.apache.kafka.connect.mirror.MirrorMaker"]
-        return [*tool, self._path("properties")]
+        return mirror_maker_2(["-Xmx512m", *QUICK_JVM], self._path("properties"))
+
+
+def mirror_maker_2(jvm: Sequence[str], properties_file: Path) -> list[str | Path]:
+    """Return the command of a dedicated MirrorMaker 2."""
+    tool: list[str | Path] = [java(), *jvm, f"-Dlog4j2.configurationFile={LOG4J}"]
+    tool += ["-cp", mirror_maker_2_class_path(), "org.apache.kafka.connect.mirror.MirrorMaker"]
+    return [*tool, properties_file]
 
 
 def mirror_maker_2_properties(

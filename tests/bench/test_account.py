@@ -85,14 +85,13 @@ def _cpu_s_of(code: str) -> float:
     return time.process_time() - began
 
 
-def test_shared_page_counts_once_in_pss_and_for_each_in_rss(run: Run, tmp_path: Path) -> None:
+def test_page_that_processes_share_counts_once(run: Run, tmp_path: Path) -> None:
     done = tmp_path / "done"
     code = "import os, time\nx = b'x' * 100_000_000\n"
     code += f"if os.fork(): open({str(done)!r}, 'w').close()\ntime.sleep(60)\n"
     with run(code) as (_, counted):
         wait_until(done.exists, "the process to say that it is ready")
         assert 100_000_000 < counted.pss() < 150_000_000
-        assert counted.rss() > 200_000_000
 
 
 def test_end_of_block_ends_all_processes(run: Run) -> None:
