@@ -26,7 +26,7 @@ from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .connection import Connection
 from .coordinator import MemberId, ask_coordinator, raise_for_group
-from .group_offsets import FetchedGroup, GroupOffsetsReader, read_offsets
+from .group_offsets import FetchedGroup, read_groups, read_offsets
 from .groups import list_groups
 
 __all__ = [
@@ -142,7 +142,7 @@ def committed_by_groups(
     if not wanted:
         return
     names = [each.name for each in list_groups(cluster).groups.values() if each.commits_offsets]
-    for name, answer in GroupOffsetsReader(cluster).read(names, stable=True).items():
+    for name, answer in read_groups(cluster, names, stable=True).items():
         committed: dict[TopicPartition, Committed] = {}
         if isinstance(answer, FetchedGroup):
             with suppress(ShoalError):

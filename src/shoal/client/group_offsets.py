@@ -1,16 +1,10 @@
-"""
-The committed offsets of groups, as their coordinators answer (OffsetFetch).
-
-A mirror reads the offsets of all its groups every few seconds, and most answers are those of the last time.
-So a :class:`GroupOffsetsReader` decodes only those that have other bytes.
-"""
+"""The committed offsets of groups, as their coordinators answer (OffsetFetch)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from ..error_codes import ErrorCode
@@ -21,7 +15,7 @@ from .cluster import Cluster
 from .connection import Connection
 from .coordinator import COORDINATOR_MOVED
 
-__all__ = ["CommittedValue", "FetchedGroup", "GroupOffsetsReader", "read_offsets"]
+__all__ = ["CommittedValue", "FetchedGroup", "read_groups", "read_offsets"]
 
 #: From this version of OffsetFetch on, a request may name several groups (KIP-709, Kafka 3.0).
 _SEVERAL_GROUPS_FROM = 8
@@ -68,101 +62,66 @@ class FetchedGroup:
 
 _Answers: TypeAlias = dict[str, FetchedGroup | ShoalError]
 
-_CORRELATION_ID_BYTES = 4
+
+def read_groups(
+    cluster: Cluster,
+    groups: Iterable[str],
+    *,
+    stable: bool = False,
+    partitions: Mapping[str, _Partitions] | None = None,
+) -> dict[str, FetchedGroup | ShoalError]:
+    """
+    Return all committed offsets of each group, or its error; a group that does not exist has none.
+
+    After an error the next call finds the group's coordinator again.
+
+    Args:
+        stable: Whether an offset that an open transaction has committed, too, is an error
+            (UNSTABLE_OFFSET_COMMIT). A producer may end its transaction before the coordinator shows it. Only
+            a stable read shows all commits if the coordinator has just moved; see :mod:`.committed_offsets`.
+        partitions: If ``stable``, the partitions by group of which the answer shows such an error also if the
+            group never committed there.
+
+    Raises:
+        Disconnected: No broker that we know of answers.
+
+    """
+    names = list(groups)
+    answers: _Answers = dict(cluster.find_coordinators(names))
+    for node_id, coordinated in _by_node(cluster, (name for name in names if name not in answers)).items():
+        answers |= read_offsets(cluster, node_id, dict.fromkeys(coordinated), stable=stable)
+    if stable and partitions:
+        _add_pending(cluster, answers, partitions)
+    return answers
 
 
-class _LastAnswers:
-    """The answers of the last reading, by version and names of the groups: their bytes, and what they say."""
+def _add_pending(cluster: Cluster, answers: _Answers, partitions: Mapping[str, _Partitions]) -> None:
+    """
+    Add the partitions in which only an open transaction has an offset of a group.
 
-    def __init__(self) -> None:
-        self._before: dict[tuple[int, tuple[str, ...]], tuple[bytes, _Answers]] = {}
-        self._now = self._before
-
-    def begin(self) -> None:
-        """Begin a reading. Groups that it does not read are forgotten with it."""
-        self._before, self._now = self._now, {}
-
-    def decoded(
-        self, version: int, names: tuple[str, ...], frame: memoryview, decode: Callable[[], _Answers]
-    ) -> _Answers:
-        """Return the answers in a response; they are decoded unless its bytes are those of the last one."""
-        body = bytes(frame[_CORRELATION_ID_BYTES:])
-        known = self._before.get((version, names))
-        if known is None or known[0] != body:
-            known = body, decode()
-        if all(isinstance(each, FetchedGroup) for each in known[1].values()):
-            self._now[version, names] = known
-        return known[1]
+    A request for all offsets of a group does not show these: the coordinator answers for the partitions with
+    a committed offset (``OffsetMetadataManager.fetchAllOffsets``). So they are asked for by name.
+    """
+    lacking = {
+        name: found
+        for name, answer in answers.items()
+        if isinstance(answer, FetchedGroup) and (found := _lacking(answer, partitions.get(name, {})))
+    }
+    # An earlier error may have made the cluster forget a coordinator.
+    answers |= cluster.find_coordinators(lacking)
+    asked = (name for name in lacking if isinstance(answers[name], FetchedGroup))
+    for node_id, coordinated in _by_node(cluster, asked).items():
+        for some in _in_requests({name: lacking[name] for name in coordinated}):
+            more = read_offsets(cluster, node_id, some, stable=True, oldest=_STABLE_FROM)
+            for name, answer in more.items():
+                answers[name] = _merged(answers[name], answer)
 
 
-class GroupOffsetsReader:
-    """Reads all committed offsets of groups again and again; see the module."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        """Send the requests through a cluster's connections."""
-        self._cluster = cluster
-        self._last = _LastAnswers()
-
-    def read(
-        self,
-        groups: Iterable[str],
-        *,
-        stable: bool = False,
-        partitions: Mapping[str, _Partitions] | None = None,
-    ) -> dict[str, FetchedGroup | ShoalError]:
-        """
-        Return the committed offsets of each group, or its error; a group that does not exist has none.
-
-        After an error the next call finds the group's coordinator again.
-
-        Args:
-            stable: Whether an offset that an open transaction has committed, too, is an error
-                (UNSTABLE_OFFSET_COMMIT). A producer may end its transaction before the coordinator shows it.
-                Only a stable read shows all commits if the coordinator has just moved; see
-                :mod:`.committed_offsets`.
-            partitions: If ``stable``, the partitions by group of which the answer shows such an error also if
-                the group never committed there.
-
-        Raises:
-            Disconnected: No broker that we know of answers.
-
-        """
-        names = list(groups)
-        self._last.begin()
-        answers: _Answers = dict(self._cluster.find_coordinators(names))
-        for node_id, coordinated in self._by_node(name for name in names if name not in answers).items():
-            wanted = dict.fromkeys(coordinated)
-            answers |= read_offsets(self._cluster, node_id, wanted, stable=stable, last=self._last)
-        if stable and partitions:
-            self._add_pending(answers, partitions)
-        return answers
-
-    def _add_pending(self, answers: _Answers, partitions: Mapping[str, _Partitions]) -> None:
-        """
-        Add the partitions in which only an open transaction has an offset of a group.
-
-        A request for all offsets of a group does not show these: the coordinator answers for the partitions
-        with a committed offset (``OffsetMetadataManager.fetchAllOffsets``). So they are asked for by name.
-        """
-        lacking = {
-            name: found
-            for name, answer in answers.items()
-            if isinstance(answer, FetchedGroup) and (found := _lacking(answer, partitions.get(name, {})))
-        }
-        # An earlier error may have made the cluster forget a coordinator.
-        answers |= self._cluster.find_coordinators(lacking)
-        asked = (name for name in lacking if isinstance(answers[name], FetchedGroup))
-        for node_id, coordinated in self._by_node(asked).items():
-            for some in _in_requests({name: lacking[name] for name in coordinated}):
-                more = read_offsets(self._cluster, node_id, some, stable=True, oldest=_STABLE_FROM)
-                for name, answer in more.items():
-                    answers[name] = _merged(answers[name], answer)
-
-    def _by_node(self, groups: Iterable[str]) -> dict[int, list[str]]:
-        by_node: dict[int, list[str]] = defaultdict(list)
-        for name in groups:
-            by_node[self._cluster.coordinator_node(name)].append(name)
-        return by_node
+def _by_node(cluster: Cluster, groups: Iterable[str]) -> dict[int, list[str]]:
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for name in groups:
+        by_node[cluster.coordinator_node(name)].append(name)
+    return by_node
 
 
 def read_offsets(
@@ -171,7 +130,6 @@ def read_offsets(
     groups: Mapping[str, _Partitions | None],
     *,
     stable: bool,
-    last: _LastAnswers | None = None,
     oldest: int = 0,
 ) -> dict[str, FetchedGroup | ShoalError]:
     """
@@ -181,8 +139,7 @@ def read_offsets(
 
     Args:
         groups: The partitions to read of each group; None for all.
-        stable: See :meth:`GroupOffsetsReader.read`.
-        last: The last answers, if the groups are read again and again.
+        stable: See :func:`read_groups`.
         oldest: The oldest version that shows what the caller looks for; an older broker has no answers.
 
     """
@@ -195,7 +152,7 @@ def read_offsets(
             if (version := connection.version(ApiKey.OFFSET_FETCH)) < oldest:
                 continue
             wanted = {name: groups[name] for name in some}
-            answers |= _ask(cluster, connection, version, wanted, stable=stable, last=last or _LastAnswers())
+            answers |= _ask(cluster, connection, version, wanted, stable=stable)
         except ShoalError as error:
             for name in some:
                 cluster.forget_coordinator(name)
@@ -210,7 +167,6 @@ def _ask(
     groups: Mapping[str, _Partitions | None],
     *,
     stable: bool,
-    last: _LastAnswers,
 ) -> _Answers:
     """Send all requests, then read their answers."""
     names = list(groups)
@@ -222,9 +178,7 @@ def _ask(
             fields = _fields(version, {name: groups[name] for name in part})
             connection.send(ApiKey.OFFSET_FETCH, version, **fields, require_stable=stable)
         for part in parts:
-            frame = connection.receive()
-            decode = partial(_decode, cluster, connection, version, part, frame)
-            answers |= last.decoded(version, part, frame, decode)
+            answers |= _decode(cluster, connection, version, part, connection.receive())
     except BaseException:
         connection.close()  # the next request would receive the response to one of these
         raise

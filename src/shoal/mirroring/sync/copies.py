@@ -15,7 +15,7 @@ from ...client.cluster import Cluster
 from ...client.committed_offsets import Committed, kept_names
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
-from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
+from ...client.group_offsets import CommittedValue, FetchedGroup, read_groups
 from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings, isolation_level_of
@@ -50,7 +50,6 @@ class Copies:
         self._destination = destination
         self._settings = settings
         self._logs: dict[tuple[Cluster, IsolationLevel], MirroredLog] = {}
-        self._reader = GroupOffsetsReader(source.keeper)
         self._topics: Mapping[str, str] = {}
         self._positions = FetchedGroup({})
         self._decoded: dict[TopicPartition, tuple[CommittedValue, MirroredCopy | str]] = {}
@@ -73,7 +72,7 @@ class Copies:
         self._first_positions = None
         self._first_maps.clear()
         group = self._settings.group
-        answer = self._reader.read([group], stable=True)[group]
+        answer = read_groups(self._source.keeper, [group], stable=True)[group]
         if isinstance(answer, ShoalError):
             raise answer
         if topics != self._topics:

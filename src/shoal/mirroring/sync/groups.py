@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster
-from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
+from ...client.group_offsets import CommittedValue, FetchedGroup, read_groups
 from ...client.groups import ListedGroup, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...error_codes import ErrorCode
@@ -126,7 +126,6 @@ class GroupSync:
         self._sources: Mapping[str, str] = {}
         self._with_lag = with_lag
         self._with_states = with_states
-        self._present = GroupOffsetsReader(self._written)
         self._log_starts: _Bounds = {}
         self._ends: _Bounds = {}
         #: The groups that need nothing, as the last round saw them, and what their reports hang on besides.
@@ -173,7 +172,7 @@ class GroupSync:
             _Group(each, read.offsets.get(name), other.groups.get(name))
             for name, each in sorted(read.groups.items())
         ]
-        groups = self._with_present(seen, self._present)
+        groups = self._with_present(seen)
         known = self._still_settled(groups)
         if prove is not None or self._with_lag:
             known = {}  # a proof and a lag are of this moment
@@ -206,7 +205,7 @@ class GroupSync:
         for start in range(0, len(groups), READ_AGAIN):
             # Consumers may have committed there meanwhile.
             some = groups[start : start + READ_AGAIN]
-            again = self._with_present(some, GroupOffsetsReader(self._written))
+            again = self._with_present(some)
             for number, (before, group) in enumerate(zip(some, again, strict=True), start):
                 on_progress("committing", number, len(groups))
                 name, report = group.here.name, decided[group.here.name]
@@ -226,7 +225,7 @@ class GroupSync:
         back = [each for each in report.offsets if each.mark and (each.present or 0) > (each.translated or 0)]
         if not back:
             return False
-        (answer,) = GroupOffsetsReader(self._read).read([report.name]).values()
+        (answer,) = read_groups(self._read, [report.name]).values()
         here = answer.topics if isinstance(answer, FetchedGroup) else {}
         now = [here.get(topic, {}).get(number) for topic, number in (each.partition for each in back)]
         return any(
@@ -235,7 +234,7 @@ class GroupSync:
 
     # Reading
 
-    def _with_present(self, groups: Sequence[_Group], reader: GroupOffsetsReader) -> list[_Group]:
+    def _with_present(self, groups: Sequence[_Group]) -> list[_Group]:
         """
         Return groups with the other cluster's offsets of them, or errors.
 
@@ -251,7 +250,7 @@ class GroupSync:
             for each in groups
             if isinstance(each.offsets, FetchedGroup)
         }
-        present = reader.read(wanted, stable=True, partitions=wanted)
+        present = read_groups(self._written, wanted, stable=True, partitions=wanted)
         # Brokers do not list a group that the principal may not describe. Its commit is refused, which names
         # the remedy.
         return [

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.committed_offsets import Committed
-from ...client.group_offsets import CommittedValue, FetchedGroup, GroupOffsetsReader
+from ...client.group_offsets import CommittedValue, FetchedGroup, read_groups
 from ...client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from ...errors import ShoalError
 from ..model.first_start import is_start_mark, read_first_start
@@ -66,7 +66,6 @@ class SelectedGroups:
         self._selection = selection
         self._own_group = own_group
         self._with_states = with_states
-        self._reader = GroupOffsetsReader(cluster)
         earlier = (ListedGroup(name, GroupType.CLASSIC, "", "") for name in known)
         self._known = {each.name: each for each in earlier if self._is_selected(each)}
 
@@ -82,7 +81,8 @@ class SelectedGroups:
         listed = list_groups(self._cluster, with_states=self._with_states)
         listed_now = {each.name: each for each in listed.groups.values() if self._is_selected(each)}
         known = self._known | listed_now
-        offsets = self._reader.read(
+        offsets = read_groups(
+            self._cluster,
             (name for name, each in known.items() if each.commits_offsets),
             stable=stable,
             partitions=dict.fromkeys(known, self._partitions(topics)) if stable else None,
