@@ -20,7 +20,7 @@ from shoal.records.compression import DEFAULT_LIMIT_BYTES
 from shoal_broker.clock import now_ms
 from tests.world.clusters import QUICK, TOPIC
 from tests.world.contents import batches_of
-from tests.world.faults import answers, led_by_another, serve_by, without_records
+from tests.world.faults import answers, led_by_another, referring, serve_by, without_records
 from tests.world.logs import lagging
 from tests.world.source import DAY_MS
 from tests.world.tasks import TaskWorld
@@ -299,7 +299,14 @@ def clock_of_the_tasks_is_wrong(world: TaskWorld, dice: random.Random) -> None:
 
 @happens(Family.FAULTS)
 def source_answers_without_records(world: TaskWorld, dice: random.Random) -> None:
-    """The source answers some fetches without records, as a quota or remote storage lets it."""
+    """The source answers some fetches without records, as a quota, remote storage or followers let it."""
+    if len(world.source.nodes) > 1 and not world.setup.source_config:
+        # However long the leader refers to node 0, this shows no gap.
+        world.be_hasty_about_gaps()
+        world.at_the_end_of_the_step(world.be_patient)
+        for node in world.source.nodes:
+            answers(node, ApiKey.FETCH, partial(referring, to_node=0), dice.randint(20, 80))
+        return
     answer_without_records(world, dice.randint(1, 12))
 
 

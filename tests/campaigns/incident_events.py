@@ -350,12 +350,16 @@ def positions_are_deleted_while_followers_lag(world: TaskWorld, dice: random.Ran
     let_followers_lag(world, dice, dice.randint(4, 16))
 
 
-@happens(Family.POSITIONS, stops=[ADOPT, "a second try ended the same", "twice in a row"])
+@happens(Family.POSITIONS, stops=[ADOPT, "a second try ended the same"])
 def logs_move_while_they_are_compared(world: TaskWorld, dice: random.Random) -> None:
-    """An operator deletes the positions, and a broker does not have an offset any more that it just named."""
+    """A broker does not have an offset any more that it just named, perhaps while a copy is taken over."""
     if world.setup.adopts:
         positions_are_deleted(world, dice)
+        world.expect("logs move again", [], ["twice in a row"])
         refuses_offsets(world.a_node(), dice.randint(1, 8))
+        return
+    for node in world.destination.nodes:
+        refuses_offsets(node, 2)  # the read of all last batches, and that of one
 
 
 @happens(

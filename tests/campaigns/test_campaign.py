@@ -40,11 +40,13 @@ _TASKS, _READERS, _CUTS = (60, 20, 20) if _IS_WHOLE else (30, 10, 10)
 #: Seeds of meetings that the first ones do not have: a shared copy without its positions; a request that
 #: lands in a topic that was created again; a copy that lost all behind a position; an answer about other
 #: partitions to Python's sender; a commit that was refused, and is found behind an alignment; offsets that no
-#: batch proves behind others; a source that lost its tail as its copy did. The trials of mutants have them,
-#: and the nights.
+#: batch proves behind others; a source that lost its tail as its copy did; an empty source topic that a task
+#: without an end follows; a copy without a position, of a source that shows less than it has; a copy that
+#: lost all, also what no commit names; a copy whose end moves between two reads. The trials of mutants have
+#: them, and the nights.
 _RARE = [
     pytest.param(seed, marks=() if _IS_WHOLE else pytest.mark.long)
-    for seed in (83, 475, 77, 210, 121, 85, 859)
+    for seed in (83, 475, 77, 210, 121, 85, 859, 487, 521, 2273, 222)
 ]
 
 #: Seeds to search for one with an event.

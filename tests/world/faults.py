@@ -30,6 +30,7 @@ __all__ = [
     "list_by_name",
     "lists_no_groups",
     "offer",
+    "referring",
     "refuses_offsets",
     "second_node",
     "serve_by",
@@ -106,6 +107,12 @@ def without_records(response: FetchResponse) -> FetchResponse:
     """Return a response to a fetch without its records."""
     left = [replace(each, record_set=memoryview(b"")) for each in response.partitions]
     return replace(response, partitions=left)
+
+
+def referring(response: FetchResponse, to_node: int) -> FetchResponse:
+    """Return a response to a fetch by which a leader refers to a follower: it has no records (KIP-392)."""
+    left = without_records(response).partitions
+    return replace(response, partitions=[replace(each, preferred_read_replica=to_node) for each in left])
 
 
 def refuses_offsets(broker: Broker, times: int) -> None:

@@ -45,6 +45,9 @@ _OWN = frozenset({Action.RETURNED, Action.FURTHER})
 #: A consumer can go on at an offset with one of these.
 _DONE = frozenset({Action.WRITTEN, Action.UNCHANGED, *_OWN})
 
+#: The metadata of consumers: none, or some that begin like the position of a mirror.
+_METADATA = ("", 'shoal1{"consumer": 1}')
+
 #: Attempts at the last move, after all faults.
 _LAST_MOVES = 3
 
@@ -69,11 +72,13 @@ class Reader:
 
     """
 
-    def __init__(self, name: str, world: TaskWorld) -> None:
+    def __init__(self, name: str, world: TaskWorld, metadata: str) -> None:
+        """Create a group; its consumer commits metadata of its own."""
         self.name = name
         self.is_at_source = True
         self.readings = [[_Reading()] for _ in world.partitions]
         self.may_leave = True
+        self._metadata = metadata
         self._world = world
         self._is_exact: dict[int, bool] = {}
         self._undone: Sequence[GroupOffset] = ()
@@ -153,7 +158,8 @@ class Reader:
 
     def _commit(self, number: int, offset: int) -> None:
         """Commit as a consumer or an operator does: without shoal's mark."""
-        self.here.groups.commit(self.name, {(TOPIC, number): CommittedOffset(offset, -1, "", now_ms())})
+        committed = CommittedOffset(offset, -1, self._metadata, now_ms())
+        self.here.groups.commit(self.name, {(TOPIC, number): committed})
 
     def _begin(self, number: int, offset: int) -> None:
         """Begin a new reading at an offset of the cluster where the group is."""
@@ -246,7 +252,7 @@ class Readers:
     """
 
     def __init__(self, world: TaskWorld, count: int) -> None:
-        self.groups = [Reader(f"reader-{number}", world) for number in range(count)]
+        self.groups = [Reader(f"reader-{number}", world, _METADATA[number % 2]) for number in range(count)]
         self._world = world
         self._connections = ExitStack()
         self._sync: GroupSync | None = None

@@ -98,6 +98,9 @@ def _check_incident(world: TaskWorld, number: int, kind: IncidentKind, reason: s
         world.problems.append(f"{where}, and the copy is no longer than {longest}: {reason}")
     if "created again since" in reason and reason.endswith("ends at offset 0"):
         world.problems.append(f"{where}, and an empty copy is one that was deleted: {reason}")
+    shorter = re.search(r"ends at offset (\d+), and it ended at (\d+) or later", reason)
+    if shorter and lost not in range(int(shorter[2]) - int(shorter[1]) + 1):
+        world.problems.append(f"{where}, and its offsets say otherwise: {reason}")
     gap = re.search(r"does not send offset (\d+): .* reaches to offset (\d+)", reason)
     if gap and not (lost is not None and 0 < lost <= int(gap[2]) - int(gap[1])):
         world.problems.append(f"{where}, and its offsets say otherwise: {reason}")

@@ -461,11 +461,12 @@ class TaskWorld:
         return [each for each in found if each.value != FOREIGN]
 
     def has_caught_up(self, control: Reporting, ends: Sequence[int]) -> bool:
-        """Whether each partition reports that it has copied up to an end, or has stopped."""
+        """Whether each partition reports its end, and that it has copied up to one, or has stopped."""
         behind = dict(enumerate(ends))
         for each in partitions_of(control):
             reached = each["source_offset"]
-            if each["stopped"] or (reached is not None and reached >= ends[each["partition"]]):
+            knows_both = reached is not None and each["end_offset"] is not None
+            if each["stopped"] or (knows_both and reached >= ends[each["partition"]]):
                 behind.pop(each["partition"], None)
         return not behind
 
