@@ -85,7 +85,9 @@ def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
 
 def compacted(batch: RecordBatch, keep: Callable[[int], bool], *, has_horizon: bool = False) -> bytearray:
     """
-    Return the rest of a batch after compaction: its range of offsets, its producer, and some of its records.
+    Return the rest of a batch after compaction: some of its records.
+
+    Its range of offsets, its leader epoch and its producer stay.
 
     With ``has_horizon`` the cleaner has noted when the tombstones in it will go.
     """
@@ -108,6 +110,7 @@ def compacted(batch: RecordBatch, keep: Callable[[int], bool], *, has_horizon: b
         # The cleaner does not compress an emptied batch.
         attributes=(header.codec_id if records else 0) | flags,
         last_offset_delta=header.last_offset_delta,
+        leader_epoch=header.leader_epoch,
         base_timestamp=times[0],
         max_timestamp=header.max_timestamp
         if header.is_log_append_time or not left
