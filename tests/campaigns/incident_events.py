@@ -172,6 +172,7 @@ def source_deletes_records(world: TaskWorld, dice: random.Random) -> None:
 def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     """An unclean election at the source: its last batches are gone, and others may come in their place."""
     partition = world.a_partition()
+    world.note_writers()
     world.loses_acknowledged(partition.number)
     log = partition.log
     found = batches_of(log)
@@ -279,6 +280,7 @@ def source_is_filled_again(world: TaskWorld, dice: random.Random) -> None:
 
 def delete_source_topic(world: TaskWorld, *, with_offsets: bool) -> None:
     """Let an operator delete the source topic; Kafka deletes all groups' offsets in it, sooner or later."""
+    world.note_writers()
     broker = world.source.nodes[0]
     broker.topics.delete(broker.topics.topic(TOPIC))
     if with_offsets:

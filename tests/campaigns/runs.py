@@ -140,9 +140,7 @@ def while_the_source_topic_is_away(world: TaskWorld, dice: random.Random) -> Tas
     if not may_stop or world.readers.groups:
         return to_the_end(world, dice)
     world.loses_acknowledged(*range(len(world.partitions)))
-    # A request of the former topic may arrive when the task is gone.
-    incidents = [IncidentKind.SOURCE_RESET, IncidentKind.FOREIGN_RECORDS]
-    world.expect("source topic is away", incidents, SILENT_STOPS)
+    world.expect("source topic is away", [IncidentKind.SOURCE_RESET], SILENT_STOPS)
     timing = world.brokers.settings.timing
     world.set(timing=replace(timing, deletion_confirmed_s=0.05))
     with_offsets = dice.random() < 0.5

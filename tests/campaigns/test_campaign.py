@@ -42,11 +42,11 @@ _TASKS, _READERS, _CUTS = (60, 20, 20) if _IS_WHOLE else (30, 10, 10)
 #: partitions to Python's sender; a commit that was refused, and is found behind an alignment; offsets that no
 #: batch proves behind others; a source that lost its tail as its copy did; an empty source topic that a task
 #: without an end follows; a copy without a position, of a source that shows less than it has; a copy that
-#: lost all, also what no commit names; a copy whose end moves between two reads. The trials of mutants have
-#: them, and the nights.
+#: lost all, also what no commit names; a copy whose end moves between two reads; a late request of before a
+#: reset; a cleaner behind an election. The trials of mutants have them, and the nights.
 _RARE = [
     pytest.param(seed, marks=() if _IS_WHOLE else pytest.mark.long)
-    for seed in (83, 475, 77, 210, 121, 85, 859, 487, 521, 2273, 222)
+    for seed in (83, 475, 77, 210, 121, 85, 859, 487, 521, 2273, 222, 291, 9_700_012)
 ]
 
 #: Seeds to search for one with an event.

@@ -110,6 +110,7 @@ def _run_step(world: TaskWorld, step: Step[TaskWorld, TaskEnd], seed: str) -> No
 def _settle(world: TaskWorld) -> None:
     """End all that is wrong, let the operator accept all incidents, and copy the rest."""
     world.end_faults()
+    world.let_late_requests_arrive()
     world.be_hasty_about_gaps()  # a log may end behind one
     if world.setup.operator_accepts:
         world.set(continue_after=frozenset(IncidentKind))

@@ -6,7 +6,7 @@ aiokafka decodes them, from the bytes in the log: neither the compared records n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from aiokafka.record import MemoryRecords
 
@@ -62,13 +62,18 @@ def places_in(log: Log) -> list[tuple[int, Content]]:
     return [(offset, content) for offset, content in there if offset >= start]
 
 
-def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
+def content_of(log: Log, *, is_compacted: bool = False, former: Collection[int] = ()) -> list[Content]:
     """Return all records of a destination's log.
 
     Checks that its batches have right CRCs and counts, and that its offsets have no gap, unless it is
     compacted.
+
+    Args:
+        former: The producers whose batches are left out behind those of newer producers.
+
     """
     records: list[Content] = []
+    newest = -1
     start = expected = log.log_start_offset
     least_end = log.log_end_offset  # more may arrive during the read
     for batch in batches_of(log):
@@ -78,7 +83,9 @@ def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
         expected = batch.header.next_offset
         decoded = content_of_batch(batch.view)
         assert len(decoded) == batch.header.records_count
-        records += [content for offset, content in decoded if offset >= start]
+        newest = max(newest, batch.header.producer_id)
+        if batch.header.producer_id == newest or batch.header.producer_id not in former:
+            records += [content for offset, content in decoded if offset >= start]
     assert is_compacted or expected >= least_end
     return records
 

@@ -59,7 +59,7 @@ def check_reports(world: TaskWorld, control: Reporting) -> None:
             patience_s = world.brokers.settings.source.request_timeout_s
             if kind == IncidentKind.SOURCE_GAP.value and time.monotonic() < world.began_at + patience_s:
                 world.problems.append(f"partition {number}: nobody waited for records: {reason}")
-            if IncidentKind(kind) not in world.expected:
+            if not world.explains(number, IncidentKind(kind), reason):
                 world.problems.append(f"partition {number}: an incident out of nothing: {reason}")
 
 
@@ -128,13 +128,14 @@ def outcome_of(world: TaskWorld, result: TaskResult, control: Reporting) -> Outc
     stopped = {each.partition: each.reason for each in result.stopped}
     world.problems += [problem for each in result.stopped for problem in _lost_elsewhere(each)]
     for number, reason in stopped.items():
-        kinds = {
-            IncidentKind(kind)
+        incidents = [
+            (IncidentKind(kind), text)
             for each in partitions_of(control)
             if each["partition"] == number
-            for kind, _, _, has_continued in each["incidents"]
+            for kind, text, _, has_continued in each["incidents"]
             if not has_continued
-        }
+        ]
+        kinds = {kind for kind, _ in incidents}
         if "AUTHORIZATION_FAILED" in reason and "--allow-principal" not in reason and "Grant" not in reason:
             world.problems.append(f"partition {number} stopped without a remedy: {reason}")
         grown = re.search(r"ended at offset (\d+) and ends at (\d+) now", reason)
@@ -146,7 +147,7 @@ def outcome_of(world: TaskWorld, result: TaskResult, control: Reporting) -> Outc
             ADOPT in reason and number in world.lost_positions
         ):
             world.blocked[number] = reason
-        elif not kinds or not kinds <= world.expected:
+        elif not kinds or not all(world.explains(number, *each) for each in incidents):
             world.problems.append(f"partition {number} stopped, and no event explains it: {reason}")
         elif all(map(world.brokers.settings.continues_after, kinds)) and "brought records" not in reason:
             world.problems.append(f"partition {number} stopped, though it may continue: {reason}")

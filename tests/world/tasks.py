@@ -7,6 +7,7 @@ This world sees the mirror from outside: records, committed positions and report
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -25,7 +26,7 @@ from shoal_broker.faults import Faults
 from shoal_broker.storage.log import Log
 from tests.world.batches import Content
 from tests.world.clusters import QUICK, TOPIC, TwoBrokers
-from tests.world.contents import content_of
+from tests.world.contents import batches_of, content_of
 from tests.world.control import Killed, Reporting, Watched, partitions_of
 from tests.world.driver import Driver, Following
 from tests.world.faults import list_by_name
@@ -111,6 +112,8 @@ class TaskWorld:
         level_has_changed: Whether the isolation level is another one than before, so that records of aborted
             transactions may be in the copy, or not.
         unaligned: The partitions of which no task has copied all since a log lost what was acknowledged.
+        former_writers: The producers that wrote to each copy when its source was reset. Their late requests
+            are foreign.
         fencing: The mirror's place in its group.
         running: The control of the task that was started last.
         clock_is_wrong_by_s: By how many seconds the tasks' wall clock is wrong.
@@ -167,6 +170,7 @@ class TaskWorld:
         self.had_incidents = self.logs_were_lost = False
         self.level_has_changed = False
         self.unaligned: set[int] = set()
+        self.former_writers: list[set[int]] = [set() for _ in range(setup.partitions)]
         self.fencing = Fencing(brokers.source.groups)
         self.running: list[Watched] = []
         self._tasks: list[RunningTask] = []
@@ -246,6 +250,25 @@ class TaskWorld:
         self._note_lengths()
         self.logs_were_lost = True
         self.unaligned.update(numbers)
+
+    def note_writers(self) -> None:
+        """Remember the producers of the copies, just before a reset of the source: others write then."""
+        for number, former in enumerate(self.former_writers):
+            position = self.position(number)
+            if position is not None:
+                former.add(position.identity.producer_id)
+
+    def explains(self, number: int, kind: IncidentKind, reason: str) -> bool:
+        """Whether an event has made an incident possible, or a late request behind the mirror's records."""
+        foreign = re.search(r"foreign record at .* the mirror's records up to offset (\d+)", reason)
+        position = self.position(number)
+        if kind in self.expected or foreign is None or position is None:
+            return kind in self.expected
+        former = self.former_writers[number] - {position.identity.producer_id}
+        return any(
+            each.header.base_offset >= int(foreign[1]) and each.header.producer_id in former
+            for each in batches_of(self.copy_log(number))
+        )
 
     def _note_lengths(self) -> None:
         """Remember the ends of the copies, which may lose their last records."""
@@ -455,9 +478,10 @@ class TaskWorld:
         return self.brokers.committed(TOPIC, number)
 
     def copied(self, number: int) -> list[Content]:
-        """Return the records of a copy that are not another producer's."""
+        """Return the records of a copy that are not another producer's, nor of late, foreign requests."""
         is_compacted = "compact" in dict(self.setup.destination_config).get("cleanup.policy", "")
-        found = content_of(self.copy_log(number), is_compacted=is_compacted)
+        former = self.former_writers[number]
+        found = content_of(self.copy_log(number), is_compacted=is_compacted, former=former)
         return [each for each in found if each.value != FOREIGN]
 
     def has_caught_up(self, control: Reporting, ends: Sequence[int]) -> bool:

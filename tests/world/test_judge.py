@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -9,8 +10,10 @@ import pytest
 
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 
+from . import batches
 from .batches import Content
 from .clusters import TOPIC, TwoBrokers
+from .contents import batches_of
 from .control import Watched, incidents_of
 from .copies import check_copies, check_places
 from .history import History, Written
@@ -110,6 +113,35 @@ def test_copy_in_another_place_than_its_position_says_is_found(world: TaskWorld)
     check_places(world, control)
     assert any("the position says" in each for each in world.problems)
     assert any("and the mirror reported" in each for each in world.problems)
+
+
+@pytest.mark.parametrize("of_former", [True, False], ids=["late", "another program's"])
+def test_request_from_before_a_reset_is_foreign_and_another_program_is_not(
+    world: TaskWorld, of_former: bool
+) -> None:
+    partition, source = world.partitions[0], world.brokers.source
+    partition.plain(2)
+    assert world.run().is_complete
+    partition.plain(3)  # which the mirror sends, and the broker has not taken when the topic is deleted
+    sent = batches_of(partition.log)[-1].view
+    writer = batches_of(world.copy_log(0))[0].header.producer_id if of_former else 9_999
+    world.expect("source topic is created again", [IncidentKind.SOURCE_RESET], [])
+    world.loses_acknowledged(0)
+    world.note_writers()
+    source.topics.delete(source.topics.topic(TOPIC))
+    source.create_topic(TOPIC, 1)
+    partition.was_created_again(source.log(TOPIC))
+    partition.plain(2)
+    check_copies(world, world.run(), [2])
+    assert world.problems == []
+
+    late = batches.patched(bytes(sent), 43, struct.pack(">qhi", writer, 0, 2))
+    assert world.copy_log(0).append(batches.view(late)).base_offset == 4
+    check_copies(world)
+    world.run(control := Watched())
+    assert [kind for kind, *_ in incidents_of(control)] == [IncidentKind.FOREIGN_RECORDS.value]
+    assert any("read twice" in each for each in world.problems) is not of_former
+    assert any("out of nothing" in each for each in world.problems) is not of_former
 
 
 def test_group_misses_only_refused_records_of_a_second_copy() -> None:
