@@ -10,11 +10,10 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
-from tests.world.batches import batch
 from tests.world.clusters import TwoBrokers
 from tests.world.driver import Driver, Following
 from tests.world.faults import Held
-from tests.world.history import NOW_MS, History
+from tests.world.history import History
 from tests.world.waiting import wait_until
 
 PARTITION = TopicPartition("topic", 0)
@@ -43,32 +42,6 @@ def stop(driver: Driver, task: Following) -> None:
     task.finish()
 
 
-def test_partition_that_moves_delays_no_other(brokers: TwoBrokers, driver: Driver) -> None:
-    """Both tasks live: the first leaves one partition, and copies the other."""
-    for cluster in (brokers.source, brokers.destination):
-        cluster.create_topic("topic", 2)
-    histories = [History(brokers.source.log("topic", number)) for number in range(2)]
-    driver.want(0, 1, weights=(10, 10))
-    for each in histories:
-        each.plain(2)
-
-    def copied() -> list[int]:
-        return [brokers.destination.log("topic", number).log_end_offset for number in range(2)]
-
-    first = driver.start()
-    wait_until(lambda: copied() == [2, 2])
-    second = driver.start()
-    wait_until(lambda: bool(second.control.assignment))
-    assert len(first.control.assignment) == 1
-    for each in histories:
-        each.plain(3)
-    wait_until(lambda: copied() == [5, 5])
-    assert driver.waits_for() is None
-    driver.server.request_stop()
-    first.finish()
-    second.finish()
-
-
 def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     """Read by a coordinator that was paused then, and handled after newer ones: its sender is gone."""
     driver.brokers = brokers = brokers.going_on(IncidentKind.SOURCE_RESET)
@@ -92,35 +65,6 @@ def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: D
     late.release()
     assert brokers.position() == newest
     assert newest.source_offset == 3
-
-
-def test_partition_whose_copy_is_compared_does_not_move(brokers: TwoBrokers) -> None:
-    """Another task would begin the comparison again."""
-    for cluster in (brokers.source, brokers.destination):
-        cluster.create_topic("topic", 2)
-    other = History(brokers.source.log("topic", 0))
-    history = History(brokers.source.log("topic", 1))
-    for _ in range(24):
-        history.store(batch([bytes(900_000)], base_offset=history.next_offset, base_timestamp=NOW_MS))
-    assert brokers.run().complete
-    brokers.forget_pairs()
-    other.plain(1)
-    history.plain(1)
-    brokers = brokers.with_settings(adopt=True)
-    driver = Driver(brokers)
-    slow = brokers.source.faults.add(ApiKey.FETCH, delay_s=0.7, times=None)
-    driver.want(0, 1, weights=(1, 1000))
-    first = driver.start()
-    wait_until(lambda: driver.waits_for() is not None)
-    second = driver.start()
-    assert brokers.source.faults.wait_for(slow, slow.hits + 3)
-    assert TopicPartition("topic", 1) in first.control.assignment
-    brokers.source.faults.remove(slow)
-    wait_until(lambda: brokers.destination.log("topic", 1).log_end_offset > 24)
-    driver.server.request_stop()
-    first.finish()
-    second.finish()
-    driver.close()
 
 
 def test_partition_of_a_silent_broker_is_left_in_time(

@@ -15,7 +15,7 @@ from shoal.client.groups import GroupListing, GroupType, ListedGroup, list_group
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model import offset_map
-from shoal.mirroring.model.offset_map import Exactness, Translation
+from shoal.mirroring.model.offset_map import Translation
 from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.decide import Seen, decide
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
@@ -30,26 +30,6 @@ def mixed(groups: Groups, topic: str = "topic") -> None:
     history.plain(3, 2).transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT).plain(5)
     history.holed(6, [1, 4]).empty().gap(7).plain(2).transaction(1, ends=COMMIT)
     groups.two.run(groups.two.ranges(topic))
-
-
-def test_round_translates_each_offset_of_all_kinds_of_batches(groups: Groups) -> None:
-    """A consumer that continues there reads the record that it would have read here."""
-    mixed(groups)
-    end = groups.two.source.log("topic").log_end_offset
-    for offset in range(end + 1):
-        groups.commit("source", f"at {offset}", offset)
-    report = groups.prove(groups.round())
-    offsets = [each for group in report.groups for each in group.offsets]
-    assert len(offsets) == end + 1
-    for each in offsets:
-        assert each.proof is not None
-        assert each.proof.is_same is not False, each
-        assert each.action is Action.WRITTEN
-        committed = groups.committed("destination", each.group)
-        assert committed is not None
-        assert committed.offset == each.translated
-    assert {each.exactness for each in offsets} == {Exactness.EXACT}
-    assert all(each.proof and each.proof.is_same for each in offsets)
 
 
 def count_decisions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -134,24 +114,6 @@ def test_round_of_a_topic_that_is_not_mirrored_names_it(groups: Groups) -> None:
     assert "later-0" in row_of(report, "h").detail
 
 
-def test_round_with_renamed_topics_translates_to_the_copy(groups: Groups) -> None:
-    groups.two.source.create_topic("topic")
-    groups.two.destination.create_topic("west.topic")
-    history = groups.two.topic("filler")[0]
-    history.log, history.next_offset = groups.two.source.log("topic"), 0
-    history.plain(3).transaction(2, ends=COMMIT).plain(4)
-    ranges = [each._replace(destination_topic="west.topic") for each in groups.two.ranges("topic")]
-    groups.two.run(ranges)
-    groups.topics = {"topic": "west.topic"}
-    groups.commit("source", "g", 7)
-    row = row_of(groups.round())
-    assert (str(row.counterpart), row.translated, row.action) == ("west.topic-0", 6, Action.WRITTEN)
-    groups.commit("destination", "h", 6, topic="west.topic")
-    back = row_of(groups.round(direction=Direction.REVERSE), "h")
-    assert (str(back.partition), str(back.counterpart)) == ("west.topic-0", "topic-0")
-    assert back.translated in (6, 7)
-
-
 def test_reverse_brings_groups_back_and_sends_none_back_twice(groups: Groups) -> None:
     mixed(groups)
     groups.commit("source", "followed", 4)
@@ -229,25 +191,6 @@ def open_transaction(bootstrap: str, offset: int) -> Iterator[Producer]:
     producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, offset)], metadata, 10.0)
     yield producer
     consumer.close()
-
-
-@pytest.mark.parametrize("before", [1, None], ids=["an offset", "no offset"])
-def test_round_leaves_an_offset_alone_that_an_open_transaction_of_the_destination_changes(
-    groups: Groups, before: int | None
-) -> None:
-    """Kafka keeps the later commit, not the later offset, so the end would not bring the consumer's."""
-    mixed(groups)
-    groups.commit("source", "g", 4)
-    if before is not None:
-        groups.commit("destination", "g", before, "theirs")
-    sync = groups.sync()
-    with open_transaction(groups.two.destination.bootstrap, 9) as producer:
-        row = row_of(sync.round(groups.topics, apply=True))
-        assert (row.action, row.present) == (Action.REFUSED, None)
-        assert all(each in row.detail for each in ("open transaction", "the other cluster"))
-        producer.commit_transaction(10.0)
-    row = row_of(sync.round(groups.topics, apply=True))
-    assert (row.action, row.present) == (Action.FURTHER, 9)
 
 
 def test_round_again_with_metadata_that_the_broker_refuses_changes_nothing(

@@ -14,12 +14,10 @@ from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.mirroring.task.test_recreated_topics import recreate
 from tests.native_path import SENDERS, send_by
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.driver import Driver, Following
-from tests.world.faults import list_by_name
 from tests.world.history import History
 from tests.world.waiting import wait_until
 
@@ -28,9 +26,6 @@ BATCH_BYTES = 10_000
 
 #: The topic of most tests.
 PAUSED = frozenset({"topic"})
-
-#: Looks at a copy during which a pause that did not hold would show.
-_LOOKS, _LOOK_S = 30, 0.01
 
 
 class LookingDriver(Driver):
@@ -86,15 +81,6 @@ def records_in(broker: Broker, topic: str) -> int:
     return sum(log.log_end_offset for log in broker.topics.topic(topic).logs)
 
 
-def stays(brokers: TwoBrokers, topic: str, records: int) -> bool:
-    """Whether a copy keeps its number of records for a while."""
-    for _ in range(_LOOKS):
-        if records_in(brokers.destination, topic) != records:
-            return False
-        time.sleep(_LOOK_S)
-    return True
-
-
 # Pauses
 
 
@@ -105,29 +91,6 @@ def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver:
         wait_until(lambda: task.control.steering.paused == PAUSED)
         driver.server.request_stop()
         task.running.result(timeout_s=10)
-
-
-@pytest.mark.parametrize("is_by_name", [False, True], ids=["by id", "by name"])
-@pytest.mark.parametrize("paused", [{"topic", "other"}, {"topic"}], ids=["all paused", "topic paused"])
-def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
-    brokers: TwoBrokers, driver: LookingDriver, is_by_name: bool, paused: set[str]
-) -> None:
-    driver.brokers = brokers = brokers.with_timing(recreated_after_s=0.05)
-    if is_by_name:
-        for broker in (brokers.source, brokers.destination):
-            list_by_name(broker)
-    (history,) = brokers.topic()
-    (other,) = brokers.topic("other")
-    history.plain(3)
-    with driver.running(open_ranges("topic", "other")):
-        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
-        driver.server.steer(paused=frozenset(paused))
-        wait_until(lambda: stays(brokers, "topic", 3))
-        recreate(brokers.source, 40)
-        driver.server.steer()
-        other.plain(1)  # for a fetch in any case
-        wait_until(lambda: records_in(brokers.destination, "other") == 1)
-        assert stays(brokers, "topic", 3)
 
 
 # Limits
@@ -182,18 +145,6 @@ def test_limit_that_two_tasks_share_is_exact_within_ten_percent_over_ten_seconds
 def _copied_of_each(brokers: TwoBrokers) -> list[int]:
     topics = brokers.destination.topics
     return [log.log_end_offset for name in ("first", "second") for log in topics.topic(name).logs]
-
-
-def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver: LookingDriver) -> None:
-    driver.brokers = brokers = brokers.with_timing(commit_interval_s=0.02)
-    (history,) = brokers.topic()
-    fill(history, 300)
-    driver.server.steer(limit=1_000)
-    with driver.running(open_ranges("topic")):
-        wait_until(lambda: records_in(brokers.destination, "topic") > 0)
-        copied = records_in(brokers.destination, "topic")
-        wait_until(lambda: brokers.position().source_offset >= copied)
-        assert copied < 300
 
 
 # The protocol

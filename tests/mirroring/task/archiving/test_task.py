@@ -66,28 +66,6 @@ def test_task_writes_a_segment_when_it_is_old(tmp_path: Path) -> None:
         archiving.driver.end(task)
 
 
-def test_task_after_one_that_was_killed_continues_at_the_last_object(archiving: Archiving) -> None:
-    (history,) = archiving.brokers.topic()
-    history.plain(3)
-    first = archiving.start()
-    archiving.driver.want(0)
-    wait_until(lambda: archiving.fetched_bytes > 0)
-    archiving.driver.end(first)
-    history.plain(2)
-    killed = archiving.start()
-    seen = archiving.fetched_bytes
-    wait_until(lambda: archiving.fetched_bytes > seen)
-    killed.kill()
-    assert archiving.end() == 3
-    seen = archiving.fetched_bytes
-    last = archiving.start()
-    wait_until(lambda: archiving.fetched_bytes > seen)
-    archiving.driver.end(last)
-    assert archiving.content() == stored(history.log)
-    generations = [each.generation for each in archiving.objects().names]
-    assert generations == sorted(set(generations))
-
-
 def test_task_tries_a_segment_again_that_the_store_did_not_take(tmp_path: Path) -> None:
     with Archiving.started(tmp_path / "archive", segment_bytes=1) as archiving:
         (history,) = archiving.brokers.topic()
@@ -236,25 +214,6 @@ def test_task_without_its_lease_writes_nothing_that_counts(archiving: Archiving)
     task.running.result()
     task.control.close()
     assert archiving.end() is None
-
-
-def test_task_continues_in_another_directory_if_the_topic_was_created_again(tmp_path: Path) -> None:
-    with Archiving.started(tmp_path / "archive", segment_bytes=1) as archiving:
-        (history,) = archiving.brokers.topic()
-        history.plain(3)
-        task = archiving.start()
-        archiving.driver.want(0)
-        wait_until(lambda: archiving.end() == 3)
-        before = archiving.objects()
-        topics = archiving.brokers.source.topics
-        topics.delete(topics.topic("topic"))
-        archiving.brokers.source.create_topic("topic", 1)
-        again = History(topics.topic("topic").logs[0]).plain(1)
-        wait_until(lambda: archiving.end() == 1)
-        archiving.driver.end(task)
-        assert archiving.content() == stored(again.log)
-        assert before.end_offset == 3
-        assert len(archiving.archive.creations("topic")) == 2
 
 
 def test_task_stops_a_partition_whose_source_lost_archived_records(tmp_path: Path) -> None:
