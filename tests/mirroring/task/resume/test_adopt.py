@@ -228,6 +228,15 @@ def test_copy_with_one_record_that_differs_is_refused_with_its_offset(
     assert "Nothing was written" in said
 
 
+def test_copy_that_may_not_be_read_is_not_called_unfaithful(adopting: TwoBrokers, history: History) -> None:
+    varied(history, 4)
+    lay_out(adopting, cut(history.committed))
+    adopting.source.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=None)
+    said = refused(adopting)
+    assert "Grant READ" in said
+    assert "faithful" not in said
+
+
 def test_copy_from_which_compaction_removed_a_record_is_refused(
     adopting: TwoBrokers, history: History
 ) -> None:

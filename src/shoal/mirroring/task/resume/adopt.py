@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ....client.admin import NOT_ALLOWED
 from ....client.cluster import is_transient
 from ....client.config import IsolationLevel
 from ....client.groups import describe_holder
@@ -203,7 +204,7 @@ class _Adoption:
             report = comparison.run(self._clusters.source, self._clusters.destination)
         except Stopped:
             raise self._ended() from None
-        if comparison.failure is not None and _can_heal(comparison.failure):
+        if comparison.failure is not None and not _is_about_copy(comparison.failure):
             raise comparison.failure
         return report
 
@@ -310,9 +311,10 @@ class _Adoption:
         return source.partition(partition).leader_epoch  # that of a leader which has all before the position
 
 
-def _can_heal(failure: ShoalError) -> bool:
-    is_retention = isinstance(failure, BrokerError) and failure.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    return is_retention or is_transient(failure)
+def _is_about_copy(failure: ShoalError) -> bool:
+    """Whether neither time, nor retention that the next attempt sees, nor a right can mend a comparison."""
+    mended = NOT_ALLOWED | {ErrorCode.OFFSET_OUT_OF_RANGE}
+    return not (is_transient(failure) or (isinstance(failure, BrokerError) and failure.code in mended))
 
 
 def _first_of(report: PartitionReport) -> str:
