@@ -22,10 +22,11 @@ from shoal.mirroring.sync.decide import Seen, decide
 from shoal.mirroring.sync.report import GroupOffset
 from shoal.mirroring.task.resume import align
 from shoal.mirroring.task.resume.logs import PartitionLogs
+from shoal.protocol.apis import ApiKey
 from tests.nights import night_seeds
-from tests.world.tasks import TaskWorld
+from tests.world.tasks import Setup, TaskWorld
 
-from .catalogue import Catalogue, Family, Plan, Run
+from .catalogue import Catalogue, Event, Family, Plan, Run, Step
 from .cut_events import CUTS
 from .events import TASKS
 from .plan import draw, draw_cuts, draw_readers
@@ -48,6 +49,9 @@ _RARE = [
     pytest.param(seed, marks=() if _IS_WHOLE else pytest.mark.long)
     for seed in (83, 475, 77, 210, 121, 85, 859, 487, 521, 2273, 222, 291, 9_700_012)
 ]
+
+#: Seeds of late requests: a task is killed while the map leads further than the next one fetches.
+_LATE = (28,)
 
 #: Seeds to search for one with an event.
 _SEARCHED = 1_000
@@ -96,6 +100,33 @@ def test_seed_plans_the_same_steps_in_any_order_of_registration() -> None:
 @pytest.mark.parametrize("seed", [*_RARE, *_TASK_SEEDS, *_nights(600)])
 def test_copies_are_exact_after_every_step(seed: int) -> None:
     plan = draw(seed)
+    assert run_trial(plan).problems == [], plan
+
+
+def _late_between_gaps(world: TaskWorld, dice: Random) -> None:
+    """The copy answers too late, and a task fetches few of the batches whose requests may still arrive."""
+    for partition in world.partitions:
+        for _ in range(8):
+            partition.gap(dice.randint(1, 3))
+            partition.small_batches(1)
+    settings = world.brokers.settings
+    world.set(
+        fetch_buffer_bytes=65_536 + dice.choice([200, 400, 700]),
+        destination=replace(settings.destination, request_timeout_ms=100),
+        timing=replace(settings.timing, commit_interval_s=0.0),
+    )
+    for node in world.destination.nodes:
+        node.faults.add(ApiKey.PRODUCE, times=dice.randint(0, 3))
+        node.faults.add(ApiKey.PRODUCE, delay_s=0.25, times=dice.randint(1, 3))
+
+
+@pytest.mark.parametrize("seed", _LATE)
+def test_map_leads_to_batches_between_gaps_that_arrive_late(seed: int) -> None:
+    late = Event("copy answers too late, between gaps", Family.FAULTS, 1, _late_between_gaps)
+    runs = [TASKS.ways[each] for each in ("killed", "killed", "up to an earlier end", "to the end")]
+    dice = Random(seed)
+    steps = tuple(Step((late,), dice.choice(runs)) for _ in range(8))
+    plan = replace(draw(seed), setup=Setup(most_metadata_bytes=800, sends_natively=False), steps=steps)
     assert run_trial(plan).problems == [], plan
 
 
