@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +19,8 @@ __all__ = ["NO_LINKS", "check_result_file", "flush_directory", "write_in_one_ste
 
 #: The errors of a link in a file system that has none, as FAT or many of FUSE.
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 def check_result_file(option: str, file: str) -> None:
@@ -37,10 +38,14 @@ def check_result_file(option: str, file: str) -> None:
     path = _place(file)
     if not _is_free(path):
         raise ConfigError(f"{option} {file}: not a file")
+    # As at the end: the temporary name is longer than the file's, and the directory must be readable, too.
+    temporary = _temporary(path)
     try:
-        # The new file replaces an existing one, so the directory must be writable.
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        try:
+            os.close(os.open(temporary, _NEW, 0o600))
+            flush_directory(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{option} {file}: {error.strerror}") from None
 
@@ -77,11 +82,10 @@ def write_in_one_step(
         OSError: The file cannot be written.
 
     """
-    # An unpredictable name: in a shared directory another user could have put a link at a predictable one.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = _temporary(path)
     try:
         # Not by mkstemp, since the user's umask determines the mode.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        descriptor = os.open(temporary, _NEW, mode)
         with os.fdopen(descriptor, "wb") as stream:
             for piece in pieces:
                 stream.write(piece)
@@ -94,6 +98,11 @@ def write_in_one_step(
         flush_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    """Return an unpredictable name: in a shared directory another user could have put a link at another."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
 def _take_name(temporary: Path, path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.archive.archives import (
     reader_of,
     room,
 )
-from tests.world import batches
+from tests.world import batches, contents
 
 #: A description of a topic.
 WHOLE = {
@@ -235,6 +235,32 @@ def test_overlapping_objects_of_a_higher_generation_win(tmp_path: Path) -> None:
     found = read_all(objects_of(archive))
     assert found == plain(2) + compacted + plain(2, base_offset=4)
     assert objects_of(archive).end_offset == 6
+
+
+def test_object_of_a_writer_that_saw_no_others_is_the_furthest(tmp_path: Path) -> None:
+    """A store may list late: the second writer began again where the first one did."""
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(1), tmp_path, generation=1)
+    add(archive, plain(2, base_offset=1), tmp_path, offset=1, generation=2)
+    add(archive, plain(1, 2, 3), tmp_path, generation=2)
+    assert objects_of(archive).end_offset == 6
+    add(archive, plain(2, base_offset=6), tmp_path, offset=6, generation=3)
+    with closing(reader_of(archive)) as reader:
+        assert bytes_of(reader.read(3, room(10_000))) == plain(3, base_offset=3)
+    assert objects_of(archive).end_offset == 8
+
+
+def test_overlapping_objects_may_differ_by_the_delete_horizon(tmp_path: Path) -> None:
+    """The cleaner's first pass keeps a tombstone, and notes when it goes (KIP-534)."""
+    made = batches.payload([batches.Record(None, b"key"), batches.Record(b"value", b"other", offset_delta=1)])
+    earlier = bytes(batches.raw_batch(made, attributes=0, records_count=2, last_offset_delta=1))
+    (batch,) = split(memoryview(earlier))
+    later = bytes(contents.compacted(batch, lambda _: True, has_horizon=True))
+    assert later != earlier
+    archive = new_archive(tmp_path / "a")
+    add(archive, earlier, tmp_path, generation=1)
+    add(archive, later, tmp_path, generation=2)
+    assert read_all(objects_of(archive)) == later
 
 
 def test_object_is_read_up_to_one_of_a_higher_generation(tmp_path: Path) -> None:

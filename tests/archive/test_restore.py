@@ -56,8 +56,9 @@ class Restoring:
         brokers.destination.create_topic("orders", 1)
 
     def add(self, record_set: bytes, **how: object) -> None:
-        end = objects_of(self.archive).end_offset or 0
-        add(self.archive, record_set, self.directory, offset=end, **how)  # type: ignore[arg-type]
+        objects = objects_of(self.archive)
+        end, generation = objects.end_offset or 0, objects.next_generation
+        add(self.archive, record_set, self.directory, offset=end, generation=generation, **how)  # type: ignore[arg-type]
 
     def run(self, **settings: object) -> list[str]:
         """Restore to the end; return why the partition stopped."""
@@ -245,6 +246,27 @@ def test_groups_of_a_damaged_file_are_a_failure_with_its_name(restoring: Restori
     with Cluster(restoring.source) as archive:
         (failure,) = list_groups(archive).failures.values()
     assert damaged.name in str(failure)
+
+
+def test_groups_of_an_earlier_creation_of_a_topic_are_refused(restoring: Restoring) -> None:
+    """Its offsets are those of another log: the first records of the new one would be skipped."""
+    options = groups_options(restoring)
+    again = replace(described(), directory_id=str(UUID(int=2)), written_ms=5_000)
+    write_groups(restoring.archive.store, {"billing": {ORDERS: 3}}, 1_000)
+    restoring.archive.describe(again)
+    with pytest.raises(ConfigError, match=rf"orders.*{again.directory_id}.*behind the archived offsets"):
+        translate_offsets(options, apply=True)
+    with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        with pytest.raises(ConfigError, match=rf"orders.*{again.directory_id}.*behind the archived offsets"):
+            inspect_topics(options, source, destination)
+        write_groups(restoring.archive.store, {"billing": {ORDERS: 1}}, 6_000)
+        assert list(inspect_topics(options, source, destination).topics) == ["orders"]
+
+
+def test_restore_lets_groups_follow_if_the_archive_has_none(restoring: Restoring) -> None:
+    options = groups_options(restoring)
+    with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        assert list(inspect_topics(options, source, destination).topics) == ["orders"]
 
 
 def test_time_before_a_topic_was_created_again_is_refused(restoring: Restoring) -> None:

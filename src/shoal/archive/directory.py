@@ -183,9 +183,12 @@ class Archive:
                 found.append(self._read_topic(topic, entry.name, written[-1]))
         return found
 
-    def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
+    def check_creations(self, topics: Iterable[str], by_ms: int, what: str = "--until") -> None:
         """
         Check that the creation that readers take was archived by a time, if a topic was created again.
+
+        Args:
+            what: The word for what has this time.
 
         Raises:
             ConfigError: That creation was archived later, so that another one may have the records of then.
@@ -205,7 +208,7 @@ class Archive:
                 raise ConfigError(
                     f"{self.store.url}: topic {topic} was created again. The creation that is read, "
                     f"{newest.directory_id}, was first archived at {at:%Y-%m-%dT%H:%M:%S.%fZ}, behind "
-                    "--until. Use a later one, or leave the topic out by --exclude. To restore an earlier "
+                    f"{what}. Use a later one, or leave the topic out by --exclude. To restore an earlier "
                     "creation, move the directory of this one out of a copy of the archive"
                 )
 

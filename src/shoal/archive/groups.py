@@ -63,9 +63,9 @@ def read_groups(store: Store, by_ms: int | None = None) -> ArchivedGroups:
     }
 
 
-def check_time(store: Store, by_ms: int | None) -> None:
+def check_time(store: Store, by_ms: int | None) -> int:
     """
-    Check that an archive has committed offsets of a time, or any.
+    Return the time of an archive's committed offsets: the newest ones, or those of a time.
 
     Raises:
         ConfigError: No file has them.
@@ -83,6 +83,7 @@ def check_time(store: Store, by_ms: int | None) -> None:
             f"{store.url} has no committed offsets of this time: the first are of "
             f"{at:%Y-%m-%dT%H:%M:%S.%fZ}. Use a later --until"
         )
+    return max(each for each in found if by_ms is None or each <= by_ms)
 
 
 def write_groups(store: Store, groups: ArchivedGroups, written_ms: int) -> None:

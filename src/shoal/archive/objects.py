@@ -141,7 +141,7 @@ class PartitionObjects:
         highest = -1
         late, last = [], None
         for name, following in zip_longest(names, names[1:]):
-            if name.generation < highest or (following and following.base_offset == name.base_offset):
+            if name.generation <= highest or (following and following.base_offset == name.base_offset):
                 late.append(name)
             else:
                 last = name

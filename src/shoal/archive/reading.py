@@ -19,7 +19,7 @@ from typing import NamedTuple
 import xxhash
 
 from ..records import RecordBatch, read_records, split
-from ..records.batch import HEADER_SIZE, LOG_OVERHEAD
+from ..records.batch import DELETE_HORIZON, HEADER_SIZE, LOG_OVERHEAD
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.legacy import read_timestamp
 from .aborted import AbortedEntry, read_index
@@ -329,8 +329,13 @@ def _has_all(earlier: RecordBatch, later: RecordBatch) -> bool:
     """Whether a batch is another one, or what compaction has left of it."""
     header, former = later.header, earlier.header
     if header.magic == former.magic == 2:  # compaction keeps the base offset
-        is_smaller = header.records_count < former.records_count
-        return header.base_offset == former.base_offset and (header.crc == former.crc or is_smaller)
+        if header.base_offset != former.base_offset:
+            return False
+        if header.crc == former.crc or header.records_count < former.records_count:
+            return True
+        # The cleaner may keep all records, and note when tombstones or a marker among them go (KIP-534).
+        if not header.attributes & ~former.attributes & DELETE_HORIZON:
+            return False
     left = read_records(later, DEFAULT_LIMIT_BYTES)
     return set(left) <= set(read_records(earlier, DEFAULT_LIMIT_BYTES))
 

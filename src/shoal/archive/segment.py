@@ -253,10 +253,14 @@ class OpenSegment:
         self.is_closed = True
         is_again = self._published is not None
         if self._published is None:
-            self._check_file()
             # Random: whatever an earlier attempt has left, or still sends, has another name.
             name = ObjectName(self._base_offset, generation, secrets.randbelow(2**31))
-            store.write(f"{directory}/{name}.log", self._file)
+            try:
+                self._check_file()
+                store.write(f"{directory}/{name}.log", self._file)
+            except FileNotFoundError as error:
+                self._check_file()
+                raise storage_failed(f"{store.url}/{directory}", error) from error
             self._published = name, self._facts()
         name, facts = self._published
         if self._index:
@@ -294,8 +298,9 @@ class OpenSegment:
         )
 
     def drop(self) -> None:
-        """Delete the local file."""
-        self._file.unlink(missing_ok=True)
+        """Delete the local file, unless its disk takes nothing any more: its name is not used again."""
+        with suppress(OSError):
+            self._file.unlink()
 
 
 def _write_small(store: Store, path: str, data: bytes, *, is_again: bool) -> None:

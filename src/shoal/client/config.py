@@ -18,9 +18,10 @@ from typing import ClassVar, TypeVar
 
 from ..archive import broker
 from ..archive.credentials import STORE_PROPERTIES, read_credentials
-from ..archive.description import NoArchive
+from ..archive.description import NoArchive, times
 from ..archive.directory import Archive
-from ..archive.groups import check_time
+from ..archive.groups import check_time, read_groups
+from ..archive.names import ARCHIVE_GROUPS
 from ..archive.urls import check_url, is_directory_url, shown_url
 from ..errors import ConfigError, ShoalError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
@@ -168,7 +169,7 @@ class ClientConfig:
         """Open the archive; see :meth:`ArchiveConfig.open_archive`."""
         raise ConfigError(f"{self} is no directory. Give one")
 
-    def check_archived_groups(self, topics: Iterable[str]) -> None:
+    def check_archived_groups(self, topics: Iterable[str], *, may_lack: bool = False) -> None:
         """Raise ConfigError if an archive has no committed offsets of consumer groups in these topics."""
 
     def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
@@ -387,12 +388,18 @@ class ArchiveConfig(ClientConfig):
         with contextlib.suppress(NoArchive):  # the plan says so
             yield from self.open_archive().problems()
 
-    def check_archived_groups(self, topics: Iterable[str]) -> None:
-        """Check that it has committed offsets of the time, in the creations that are read."""
+    def check_archived_groups(self, topics: Iterable[str], *, may_lack: bool = False) -> None:
+        """Check that it has committed offsets of the time, or none, in the creations that are read."""
         archive = self.open_archive()
-        check_time(archive.store, self.groups_by_ms)
+        if may_lack and not times(archive.store, ARCHIVE_GROUPS, by_ms=self.groups_by_ms):
+            return
+        written_ms = check_time(archive.store, self.groups_by_ms)
         if self.groups_by_ms is not None:
             archive.check_creations(topics, self.groups_by_ms)
+        # Offsets that were archived before a topic was created again are those of another log.
+        groups = read_groups(archive.store, self.groups_by_ms).values()
+        archived = {each.topic for offsets in groups for each in offsets}
+        archive.check_creations(archived.intersection(topics), written_ms, "the archived offsets of groups")
 
     def check_creations(self, topics: Iterable[str], by_ms: int) -> None:
         """Check that topics that were created again had their newest creation by a time."""

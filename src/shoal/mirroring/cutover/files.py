@@ -121,7 +121,7 @@ def check_writable(certificate: str) -> None:
             raise ConfigError(
                 f"--certificate {certificate!r}: file {file!r} exists, and is never replaced. Name a new one"
             )
-    check_result_file("--certificate", certificate)
+        check_result_file("--certificate", file)
 
 
 def write_certificate(file: str, certificate: Certificate) -> None:

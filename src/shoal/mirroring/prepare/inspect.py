@@ -168,6 +168,8 @@ class _Inspection:
         until = self._options.until
         if until is not None and until.timestamp_ms is not None:
             self._source.config.check_creations(names, until.timestamp_ms)
+        if self._options.groups is not None:
+            self._source.config.check_archived_groups(names, may_lack=True)
         if until is not None and until.offset is not None:
             count = sum(len(topics[name].partitions) for name in names)
             if count > 1:

@@ -147,7 +147,7 @@ class Worker(ABC):
             if cluster.connecting is not None:
                 waited_for.append(cluster.connecting)
             if waited_for:
-                return f"the {cluster.name} cluster's broker {waited_for[0]} to answer"
+                return f"{cluster.config.broker_at(waited_for[0])} to answer"
         return "a broker to answer"
 
     def leaving(self, copies: Sequence[PartitionCopy]) -> TaskReport:

@@ -256,6 +256,8 @@ def test_unwritable_report_is_refused_at_the_start(tmp_path: Path) -> None:
         check_result_file("report", str(tmp_path))
     with pytest.raises(ConfigError, match=r"report.*/dev/null"):
         check_result_file("report", "/dev/null")
+    with pytest.raises(ConfigError, match=r"report.*File name too long"):
+        check_result_file("report", str(tmp_path / f"{'r' * 240}.html"))  # with what the temporary one adds
     with pytest.raises(ConfigError, match=r"report .*nowhere"):
         watch(report=tmp_path / "nowhere" / "report.html")
 

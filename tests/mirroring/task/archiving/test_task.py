@@ -85,7 +85,9 @@ def test_task_tries_a_segment_again_that_the_store_did_not_take(tmp_path: Path) 
         assert archiving.fetched_bytes == len(stored(history.log))
 
 
-@pytest.mark.parametrize("damage", ["deleted", "cut", "deleted with its directory"])
+@pytest.mark.parametrize(
+    "damage", ["deleted", "cut", "deleted with its directory", "its directory is a file"]
+)
 def test_task_fetches_a_segment_again_whose_local_file_was_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -103,6 +105,8 @@ def test_task_fetches_a_segment_again_whose_local_file_was_damaged(
             file.write_bytes(b"")
         else:
             shutil.rmtree(file.parent)
+        if damage == "its directory is a file":
+            file.parent.write_bytes(b"")
         history.plain(2)
         wait_until(lambda: archiving.driver.server.is_done)
         archiving.driver.end(task)
