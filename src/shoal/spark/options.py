@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shoal.archive.urls import is_directory_url
-from shoal.client.config import ClientConfig
+from shoal.client.config import ClientConfig, read_servers
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.model.topics import TopicSelection
@@ -167,7 +167,8 @@ def _take_path(left: dict[str, str]) -> bool:
             "option path (the argument of load) and option kafka.bootstrap.servers name two sources. Remove "
             "one of them"
         )
-    left["kafka.bootstrap.servers"] = path if is_directory_url(path) else f"./{path}"
+    servers = left["kafka.bootstrap.servers"] = path if is_directory_url(path) else f"./{path}"
+    read_servers("option path", servers)
     return True
 
 
