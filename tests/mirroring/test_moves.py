@@ -8,12 +8,12 @@ import pytest
 
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
-from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
+from tests.world.batches import batch
 from tests.world.clusters import TwoBrokers
 from tests.world.driver import Driver, Following
 from tests.world.faults import Held
-from tests.world.history import History
+from tests.world.history import NOW_MS, History
 from tests.world.waiting import wait_until
 
 PARTITION = TopicPartition("topic", 0)
@@ -67,19 +67,33 @@ def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: D
     assert newest.source_offset == 3
 
 
-def test_partition_of_a_silent_broker_is_left_in_time(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
-    driver.brokers = brokers = brokers.with_timing(stalled_s=0.2, end_patience_s=0.5)
-    history.plain(2)
-    task = started_and_copied(brokers, history, driver)
-    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", delay_s=STALL_S, times=None)
+def test_partition_whose_copy_is_compared_does_not_move(brokers: TwoBrokers) -> None:
+    """Another task would begin the comparison again."""
+    for cluster in (brokers.source, brokers.destination):
+        cluster.create_topic("topic", 2)
+    other = History(brokers.source.log("topic", 0))
+    history = History(brokers.source.log("topic", 1))
+    for _ in range(24):
+        history.store(batch([bytes(900_000)], base_offset=history.next_offset, base_timestamp=NOW_MS))
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    other.plain(1)
     history.plain(1)
-    wait_until(lambda: bool(driver.waits_for()))
-    driver.server.withdraw([PARTITION])
-    # Before the broker answers, and before the driver takes the lease away.
-    assert driver.server.await_left([PARTITION], DEFAULT_TIMING.leaving_patience_s)
-    stop(driver, task)
+    brokers = brokers.with_settings(adopt=True)
+    driver = Driver(brokers)
+    slow = brokers.source.faults.add(ApiKey.FETCH, delay_s=0.7, times=None)
+    driver.want(0, 1, weights=(1, 1000))
+    first = driver.start()
+    wait_until(lambda: driver.waits_for() is not None)
+    second = driver.start()
+    assert brokers.source.faults.wait_for(slow, slow.hits + 3)
+    assert TopicPartition("topic", 1) in first.control.assignment
+    brokers.source.faults.remove(slow)
+    wait_until(lambda: brokers.destination.log("topic", 1).log_end_offset > 24)
+    driver.server.request_stop()
+    first.finish()
+    second.finish()
+    driver.close()
 
 
 def test_partition_is_left_while_the_coordinator_does_not_answer(

@@ -15,7 +15,7 @@ from shoal.client.config import IsolationLevel
 from shoal.client.scan import read_decided
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, CopySettings, copy_rules
-from shoal.mirroring.model.offset_map import Exactness, OffsetMap
+from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.report import Direction, GroupOffset
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -129,28 +129,6 @@ def test_each_offset_after_cuts_there_and_back_is_exact(direction: Direction, cu
         found = translated(started(stack, cuts), direction)
     assert [row for row, is_same in found if row.exactness is not Exactness.EXACT or not is_same] == []
     assert all(row.proof is not None and row.proof.is_same for row, _ in found)
-
-
-@pytest.mark.parametrize("is_deleted", [True, False])
-def test_offset_before_both_cuts_is_at_least_if_nothing_shows_that_its_life_still_holds(
-    is_deleted: bool,
-) -> None:
-    with ExitStack() as stack:
-        turns = started(stack, cuts=1)
-        if is_deleted:
-            turns.two.source.groups.delete(BACK)
-        else:
-            position = turns.two.position()
-            first = OffsetMap.begun_at(
-                position.source_offset - 1, position.destination_offset, is_whole=False
-            )
-            turns.two.commit(replace(position, milestones=first))
-        turns.turn()
-        turns.life()
-        found = translated(turns, Direction.FORWARD)
-    assert is_never_wrong(found)
-    assert of_life(turns, found, 0) == {Exactness.AT_LEAST}
-    assert of_life(turns, found, 2) == {Exactness.EXACT}
 
 
 @pytest.mark.parametrize(

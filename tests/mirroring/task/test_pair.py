@@ -132,6 +132,17 @@ each_damage = pytest.mark.parametrize(("position", "bit"), DAMAGES.values(), ids
 
 
 @each_damage
+@pytest.mark.parametrize("offset", [0, 1])
+def test_batch_damaged_in_transit_is_fetched_again(
+    brokers: TwoBrokers, history: History, position: int, bit: int, offset: int
+) -> None:
+    history.plain(1, 3, codec=Codec.ZSTD).plain(1)
+    answers(brokers.source, ApiKey.FETCH, flipping(offset, position, bit))
+    assert brokers.start().result().complete
+    brokers.assert_exact(history)
+
+
+@each_damage
 def test_batch_that_stays_damaged_stops_only_its_partition(
     brokers: TwoBrokers, position: int, bit: int
 ) -> None:
@@ -155,6 +166,15 @@ def test_batch_with_a_base_offset_too_large_loses_no_records(brokers: TwoBrokers
     answers(brokers.source, ApiKey.FETCH, flipping(1, low_byte_of_base_offset, 0x04))
     assert brokers.start().result().complete
     brokers.assert_exact(history)
+
+
+def test_batches_whose_offsets_contradict_each_other_are_not_sent(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 3, 2, 2, 3)
+    answers(brokers.source, ApiKey.FETCH, flipping(1, 7, 0x04), times=100)
+    (stopped,) = brokers.start().result().stopped
+    assert brokers.copied("topic", 0) == history.committed[: stopped.offset]
 
 
 # Permanent refusals by the destination

@@ -16,8 +16,9 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.native_path import SENDERS, send_by
 from tests.world import batches
-from tests.world.clusters import TwoBrokers
+from tests.world.clusters import TwoBrokers, recreate
 from tests.world.driver import Driver, Following
+from tests.world.faults import list_by_name
 from tests.world.history import History
 from tests.world.waiting import wait_until
 
@@ -81,6 +82,19 @@ def records_in(broker: Broker, topic: str) -> int:
     return sum(log.log_end_offset for log in broker.topics.topic(topic).logs)
 
 
+#: Looks at a copy during which a pause that did not hold would show.
+_LOOKS, _LOOK_S = 30, 0.01
+
+
+def stays(brokers: TwoBrokers, topic: str, records: int) -> bool:
+    """Whether a copy keeps its number of records for a while."""
+    for _ in range(_LOOKS):
+        if records_in(brokers.destination, topic) != records:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
 # Pauses
 
 
@@ -91,6 +105,29 @@ def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver:
         wait_until(lambda: task.control.steering.paused == PAUSED)
         driver.server.request_stop()
         task.running.result(timeout_s=10)
+
+
+@pytest.mark.parametrize("is_by_name", [False, True], ids=["by id", "by name"])
+@pytest.mark.parametrize("paused", [{"topic", "other"}, {"topic"}], ids=["all paused", "topic paused"])
+def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
+    brokers: TwoBrokers, driver: LookingDriver, is_by_name: bool, paused: set[str]
+) -> None:
+    driver.brokers = brokers = brokers.with_timing(recreated_after_s=0.05)
+    if is_by_name:
+        for broker in (brokers.source, brokers.destination):
+            list_by_name(broker)
+    (history,) = brokers.topic()
+    (other,) = brokers.topic("other")
+    history.plain(3)
+    with driver.running(open_ranges("topic", "other")):
+        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
+        driver.server.steer(paused=frozenset(paused))
+        wait_until(lambda: stays(brokers, "topic", 3))
+        recreate(brokers.source, with_offsets=True).named("new", 40)
+        driver.server.steer()
+        other.plain(1)  # for a fetch in any case
+        wait_until(lambda: records_in(brokers.destination, "other") == 1)
+        assert stays(brokers, "topic", 3)
 
 
 # Limits

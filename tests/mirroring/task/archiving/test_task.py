@@ -22,12 +22,11 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from tests.archive.archives import bytes_of, room
 from tests.archive.archiving import Archiving, stored
-from tests.world import batches
 from tests.world.clusters import QUICK
 from tests.world.control import partitions_of
 from tests.world.driver import Driver
 from tests.world.faults import answers
-from tests.world.history import ABORT, History
+from tests.world.history import History
 from tests.world.logs import lose_tail, may_compact
 from tests.world.waiting import wait_until
 
@@ -36,24 +35,6 @@ from tests.world.waiting import wait_until
 def archiving(tmp_path: Path) -> Iterator[Archiving]:
     with Archiving.started(tmp_path / "archive") as started:
         yield started
-
-
-def test_task_archives_up_to_the_last_stable_offset(archiving: Archiving) -> None:
-    (history,) = archiving.brokers.topic()
-    history.plain(3)
-    # Aborted behind an open transaction: its marker is not archived, and its records must not look committed.
-    history.store(history.batch(1, flags=batches.TRANSACTIONAL, producer_id=5, producer_epoch=0))
-    history.store(history.batch(1, flags=batches.TRANSACTIONAL, producer_id=6, producer_epoch=0))
-    history.marker(ABORT, 5)
-    task = archiving.start()
-    archiving.driver.want(0, end=4)
-    wait_until(lambda: archiving.driver.server.is_done)
-    archiving.driver.end(task)
-    assert archiving.content() == stored(history.log, end=4)
-    with closing(PartitionReader(archiving.objects())) as reader:
-        read = reader.read(0, room(100_000))
-    assert read is not None
-    assert list(read.aborted) == [(5, 3)]
 
 
 def test_task_writes_a_segment_when_it_is_old(tmp_path: Path) -> None:
