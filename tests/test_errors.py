@@ -12,6 +12,7 @@ from shoal import errors
 from shoal.error_codes import ErrorCode, named_code
 from shoal.errors import (
     AccessRefused,
+    BeingDownloaded,
     BrokerError,
     BufferFull,
     ConfigError,
@@ -43,6 +44,7 @@ EXAMPLES = [
     ProtocolError("a response of 3 bytes"),
     Disconnected("kafka:9092", "no answer in time"),
     StorageFailed("/mnt/x/topics/orders/topic.1.json", "No space left on device. Make room on its disk"),
+    BeingDownloaded("s3://b/topics/orders/0/0.1-1.log", "it is being downloaded", 3.5),
     Unreachable("kafka:9092", "Connection refused"),
     BrokerError(ErrorCode.INVALID_RECORD, "Produce to orders-3", "one batch per partition"),
     BrokerError(999, "Fetch of orders-3"),

@@ -14,6 +14,7 @@ The errors that shoal raises.
     ├── ProtocolError               a message that the protocol does not allow
     ├── Disconnected                a connection that could not be opened, or was lost
     │   ├── StorageFailed           a file of an archive that cannot be read or written for now
+    │   │   └── BeingDownloaded     an object of an archive that a store has not sent yet
     │   └── Unreachable             an address without a TCP connection
     ├── BrokerError                 an error code in a response
     ├── GroupHeld                   another mirror holds the same consumer group
@@ -38,6 +39,7 @@ from .printable import printable
 
 __all__ = [
     "AccessRefused",
+    "BeingDownloaded",
     "BrokerError",
     "BufferFull",
     "ConfigError",
@@ -199,6 +201,21 @@ class StorageFailed(Disconnected):
 
     def _text(self) -> str:
         return f"{self.address}: {self.reason}"
+
+
+class BeingDownloaded(StorageFailed):
+    """
+    An object of an archive is on its way into this process. A client that asks again gets it in the end.
+
+    Attributes:
+        for_s: How long it has been, in seconds.
+
+    """
+
+    def __init__(self, address: str, reason: str, for_s: float = 0.0) -> None:
+        super().__init__(address, reason)
+        self.args = (address, reason, for_s)
+        self.for_s = for_s
 
 
 class Unreachable(Disconnected):

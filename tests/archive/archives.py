@@ -11,11 +11,13 @@ from typing import Any
 
 from shoal.archive.aborted import OpenAborted
 from shoal.archive.directory import Archive, ArchivedTopic
+from shoal.archive.downloads import wait_for_any
 from shoal.archive.files import FileRange
 from shoal.archive.names import ObjectName
 from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader, ReadBatches
 from shoal.archive.segment import OpenSegment, SegmentFacts
+from shoal.errors import BeingDownloaded
 from shoal.records import split
 from tests.world import batches
 
@@ -74,11 +76,20 @@ def bytes_of(read: ReadBatches | None) -> bytes | None:
     return os.pread(got.file.fileno(), got.size, got.position) if isinstance(got, FileRange) else got
 
 
+def read_patiently(reader: PartitionReader, offset: int, most_bytes: int) -> ReadBatches | None:
+    """Read as soon as the object is there."""
+    while True:
+        try:
+            return reader.read(offset, room(most_bytes))
+        except BeingDownloaded as pending:
+            wait_for_any([pending.address], 30.0)
+
+
 def read_all(objects: PartitionObjects, most_bytes: int = 10_000) -> bytes:
     """Return the batches of a partition, each answer with at most so many bytes or one batch."""
     found, offset = b"", objects.start_offset or 0
     with closing(PartitionReader(objects)) as reader:
-        while (data := bytes_of(reader.read(offset, room(most_bytes)))) is not None:
+        while (data := bytes_of(read_patiently(reader, offset, most_bytes))) is not None:
             found += data
             offset = [*split(memoryview(data))][-1].header.next_offset
     return found

@@ -48,8 +48,11 @@ class Answer:
 
 
 #: The fate of a request: an answer in place of the store's; True cuts the connection in the middle of the
-#: store's answer, and an event is waited for there; None forwards it.
-Fault = Callable[[Request], "Answer | bool | threading.Event | None"]
+#: store's answer, and an event is waited for there; None forwards it. After a number, the rest of the answer
+#: drips for so many seconds.
+Fault = Callable[[Request], "Answer | bool | float | threading.Event | None"]
+
+_DROPS = 20
 
 
 class FailingStore:
@@ -146,7 +149,7 @@ def _send(
     status: int,
     headers: list[tuple[str, str]],
     data: bytes,
-    fault: bool | threading.Event | None = None,
+    fault: bool | float | threading.Event | None = None,
 ) -> None:
     handler.send_response(status)
     is_head = handler.command == "HEAD"
@@ -164,6 +167,11 @@ def _send(
         if isinstance(fault, threading.Event):
             fault.wait(30.0)
             handler.wfile.write(data[half:])
+        if isinstance(fault, float):
+            drop = len(data[half:]) // _DROPS + 1
+            for begin in range(half, len(data), drop):
+                handler.wfile.write(data[begin : begin + drop])
+                time.sleep(fault / _DROPS)
     if fault is True:
         handler.close_connection = True
 

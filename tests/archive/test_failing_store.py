@@ -6,6 +6,7 @@ import itertools
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +17,16 @@ from shoal.archive.store import open_store
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, ConfigError, Disconnected, ShoalError
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.timing import Timing
 from shoal.verify import Outcome
 from tests.archive.archives import add, new_archive, objects_of, plain, read_all
 from tests.archive.archiving import Archiving, stored
 from tests.archive.failing_store import Answer, FailingStore, Fault, Request
+from tests.world.control import Watched
 from tests.world.source import SourcePartition
+from tests.world.task import TaskResult
+from tests.world.waiting import wait_until
 
 
 @pytest.fixture
@@ -135,6 +140,36 @@ def test_object_is_downloaded_once_if_the_local_disk_has_room(
     store.fault = count
     assert read_all(objects_of(archive)) == plain(3, 2)
     assert len(downloads) == (1 if most_bytes else 2)
+
+
+def test_restore_from_a_store_that_drips_downloads_each_object_once(url: str, store: FailingStore) -> None:
+    """One object takes several timeouts of the client; the partition beside it is copied meanwhile."""
+    downloads = Counter[str]()
+
+    def drip(request: Request) -> float | None:
+        if request.method != "GET" or not request.key.endswith(".log"):
+            return None
+        downloads[request.key] += 1
+        return 4.0 if "/0/00000000000000000000." in request.key else None
+
+    with Archiving.started(url, segment_bytes=1) as archiving:
+        histories = archiving.brokers.topic(partitions=2)
+        for number, history in enumerate(histories):
+            for _ in range(2):
+                history.plain(3)
+                archiving.to_the_end(number)
+        store.fault, seen = drip, Watched()
+        ranges = [CopyRange("topic", number, "topic", 0, 6) for number in range(2)]
+        restoring = archiving.restoring.with_clients("source", request_timeout_ms=1_000)
+        task = restoring.with_timing(stalled_s=0.5).start(ranges, seen)
+        wait_until(lambda: len(restoring.copied(partition=1)) == 6)
+        assert restoring.copied() == []
+        assert task.result() == TaskResult((), complete=True)
+        restoring.assert_exact(*histories)
+    assert sorted(downloads.values()) == [1] * 4
+    waits = {part["waiting_for"] for report in seen.reports for part in report["partitions"]} - {None}
+    assert {wait.rpartition("/")[2].partition("-")[0] for wait in waits} == {"00000000000000000000.0"}
+    assert all(wait.startswith("s3://") and wait.endswith(".log: it is being downloaded") for wait in waits)
 
 
 def test_store_that_is_silent_in_the_middle_of_a_write_is_named(url: str, store: FailingStore) -> None:

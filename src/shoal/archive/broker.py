@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..error_codes import ErrorCode
-from ..errors import Disconnected, ShoalError
+from ..errors import BeingDownloaded, Disconnected, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import (
     decode_request,
@@ -34,6 +34,7 @@ from ..protocol.codec import (
 from ..protocol.fetch import FetchedPartition, FetchResponse, encode_fetch_response
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..topic_partition import TopicPartition
+from . import downloads
 from .description import DamagedObject
 from .directory import Archive, ArchivedTopic
 from .files import FileRange, storage_failed
@@ -70,6 +71,9 @@ _FRESH_S = 10.0
 
 #: An object is read against its digest before it is sent, which takes seconds. An answer waits for no more.
 _LONGEST_ANSWER_S = 5.0
+
+#: The answer about the offset of a time waits so long for an object, since not everyone asks again.
+_LONGEST_LOOK_S = 20.0
 
 _SIZE = struct.Struct(">i")
 
@@ -371,12 +375,21 @@ class _Served:
                     topic.topic, wanted, room if may_read else room[:0], request.isolation_level
                 )
                 room = room[len(fetched.record_set) :]
-                is_empty = is_empty and not len(fetched.record_set) and not fetched.error_code
+                may_pass = fetched.error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+                is_empty = is_empty and not len(fetched.record_set) and may_pass
                 found.append(fetched)
         if is_empty:
-            # Nothing new; the client may hang up meanwhile.
-            select.select([self._client], [], [], request.max_wait_ms / 1000)
+            self._wait(found, request.max_wait_ms / 1000)
         return FetchResponse(0, 0, 0, found)
+
+    def _wait(self, found: Sequence[FetchedPartition], seconds: float) -> None:
+        """Wait before an answer without batches, until an object is there or the client hangs up."""
+        problems = [problem_of(self._url, TopicPartition(each.topic, each.partition)) for each in found]
+        awaited = [each.address for each in problems if isinstance(each, BeingDownloaded)]
+        if awaited:
+            downloads.wait_for_any(awaited, seconds)
+        else:
+            select.select([self._client], [], [], seconds)
 
     def _fetch_from(
         self, topic: str, wanted: Any, room: memoryview, isolation_level: int
@@ -401,8 +414,14 @@ class _Served:
 
 def _offset_at(timestamp: int, partition: _Partition) -> tuple[int, int] | None:
     """Return the offset of a time, or of an end of the log; and the time of its record, if it has one."""
-    if timestamp >= 0:
-        return partition.reader.offset_at(timestamp, DEFAULT_LIMIT_BYTES)
+    until = time.monotonic() + _LONGEST_LOOK_S
+    while timestamp >= 0:
+        try:
+            return partition.reader.offset_at(timestamp, DEFAULT_LIMIT_BYTES)
+        except BeingDownloaded as pending:
+            if time.monotonic() > until:
+                raise
+            downloads.wait_for_any([pending.address], until - time.monotonic())
     return partition.end if timestamp == _LATEST else partition.start, -1
 
 

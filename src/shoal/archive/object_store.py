@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -67,17 +68,14 @@ def open_object_store(url: str, credentials: StoreCredentials, answers_within_s:
 
 def _file_system(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it; a URL with keys would be in pyarrow's errors."""
-    from pyarrow.fs import AzureFileSystem, FileSystem, S3FileSystem, resolve_s3_region
+    from pyarrow.fs import AzureFileSystem, FileSystem
 
     parts = urlsplit(url)
     path = unquote(parts.path)
     options = {name: values[0] for name, values in parse_qs(parts.query).items()}
     given = dict(credentials.arguments)
     if parts.scheme.lower() == "s3":
-        # By its URL, pyarrow would try a silent store for minutes, and shoal itself waits and says so.
-        if not {"region", "endpoint_override"} & options.keys():
-            options["region"] = resolve_s3_region(parts.netloc)
-        return S3FileSystem(**given, **options), f"{parts.netloc}{path}"
+        return _s3(parts.netloc, frozenset({**given, **options}.items())), f"{parts.netloc}{path}"
     if not given:
         found: tuple[Any, str] = FileSystem.from_uri(url)
         return found
@@ -85,6 +83,18 @@ def _file_system(url: str, credentials: StoreCredentials) -> tuple[Any, str]:
     if options.pop("enable_tls", "true") == "false":
         options |= {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
     return AzureFileSystem(account, **given, **options), f"{parts.username}{path}"
+
+
+@cache
+def _s3(bucket: str, options: frozenset[tuple[str, Any]]) -> Any:
+    """Return the only client of a bucket in this process: to make one, pyarrow waits for those that read."""
+    from pyarrow.fs import S3FileSystem, resolve_s3_region
+
+    found = dict(options)
+    # By its URL, pyarrow would try a silent store for minutes, and shoal itself waits and says so.
+    if not {"region", "endpoint_override"} & found.keys():
+        found["region"] = resolve_s3_region(bucket)
+    return S3FileSystem(**found)
 
 
 def _answer(where: str, question: Callable[[], T], within_s: float, size: int = 0) -> T:

@@ -4,16 +4,17 @@ The batches of an archived partition, read from its objects in the order of thei
 The whole object is read against its digest before the first byte of it is returned, once in a process. So a
 damaged object stops its partition where it begins. That reading marks places between batches, so that a local
 file is sent from one to another without being read again by this process. It also makes a local file of an
-object of a store, which is downloaded once.
+object of a store, which is downloaded once, by a thread of its own (:mod:`.downloads`).
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import xxhash
@@ -22,6 +23,7 @@ from ..records import RecordBatch, read_records, split
 from ..records.batch import DELETE_HORIZON, HEADER_SIZE, LOG_OVERHEAD
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.legacy import read_timestamp
+from . import downloads
 from .aborted import AbortedEntry, read_index
 from .description import DamagedObject
 from .files import StoredFile, read_whole
@@ -83,25 +85,39 @@ class _Opened:
                     return
                 self.position, self.offset = begins_at + following, next_offset
 
-    def verify(self, digest: str) -> None:
-        """Read the whole object against its digest, mark places, keep it in a local file, and come back."""
+    def verify(self, digest: str, check: Callable[[], None], *, is_known: bool) -> None:
+        """
+        Read the whole object against its digest, mark places, keep it in a local file, and come back.
+
+        Args:
+            digest: The digest.
+            check: Raises if it is to end.
+            is_known: Whether it was read before, so that it is read for a local file alone.
+
+        """
         computed = xxhash.xxh3_128()
-        begin = self.position, self.offset
+        copy = self.file.local_copy()
+        if copy is None and is_known:
+            return
         with ExitStack() as stack:
-            copy = self.file.local_copy()
             if copy is not None:
                 stack.callback(copy.close)
             for piece in self.pieces():
+                check()
                 computed.update(piece)
                 self.marks.append((self.position, self.offset))
                 copy = copy if copy is not None and copy.append(piece) else None
-            self.position, self.offset = begin
+            self.rewind()
             if computed.hexdigest() != digest:
                 raise DamagedObject(self.where, "its digest differs from its description")
             if copy is not None:
                 self.file.close()
                 self.file = copy
                 stack.pop_all()
+
+    def rewind(self) -> None:
+        """Go back to the first batch."""
+        self.position, self.offset = 0, self.name.base_offset
 
     def pass_on(self, room: memoryview) -> memoryview:
         """Return the next batches up to a marked place, to be sent; without one, as :meth:`read`."""
@@ -197,6 +213,7 @@ class PartitionReader:
 
         Raises:
             DamagedObject: The object is damaged, or missing.
+            BeingDownloaded: The store has not sent all of it yet.
             ShoalError: The store does not answer.
 
         """
@@ -205,7 +222,6 @@ class PartitionReader:
                 return ReadBatches(found, self._aborted(opened, offset))
             # Nothing is left of the object: the next one begins behind it.
             offset = max(offset, opened.until)
-            self.close()
         return None
 
     def _open_at(self, offset: int) -> _Opened | None:
@@ -213,14 +229,20 @@ class PartitionReader:
         opened = self._opened
         if opened is not None and opened.offset == offset < opened.until:
             return opened
-        self.close()
         found = self.objects.at(offset)
         if found is None:
+            self.close()
             return None
         name, until = found
         for other in self.objects.overlapping(name):
             self._compare(name, other)
-        self._opened = opened = self._open(name, until)
+        if opened is None or opened.name != name:
+            # While the next one is downloaded, this one stays: who asks again may go through it again.
+            following = self._open(name)
+            self.close()
+            self._opened = opened = following
+        opened.rewind()
+        opened.until = min(until, self.objects.facts(name).next_offset)
         opened.seek(offset)
         return opened
 
@@ -233,7 +255,12 @@ class PartitionReader:
             return
         begin = max(each.base_offset for each in names)
         end = min(self.objects.facts(each).next_offset for each in names)
-        with closing(self._open(earlier, end)) as before, closing(self._open(later, end)) as after:
+        if not self.objects.store.is_local:  # neither is taken before both are there
+            pending = [downloads.begin(self.objects.where(each), partial(self._read, each)) for each in names]
+            for each in filter(None, pending):
+                raise each
+        with closing(self._open(earlier)) as before, closing(self._open(later)) as after:
+            before.until = after.until = end
             before.seek(begin)
             after.seek(begin)
             offset = _first_difference(before.batches(), after.batches())
@@ -245,21 +272,25 @@ class PartitionReader:
             )
         _verified.add(key)
 
-    def _open(self, name: ObjectName, until: int) -> _Opened:
+    def _open(self, name: ObjectName) -> _Opened:
+        if self.objects.store.is_local:
+            return self._read(name, lambda: None)
+        return downloads.take(self.objects.where(name), partial(self._read, name))
+
+    def _read(self, name: ObjectName, check: Callable[[], None]) -> _Opened:
+        """Return an object at its first batch, once it was read against its digest."""
         objects, facts = self.objects, self.objects.facts(name)
         where = objects.where(name)
         file = objects.open(name, "log")
         key = f"{where} {facts.log_digest}"
         opened = _Opened(name, where, file, [], facts.next_offset, 0, name.base_offset)
         try:
-            if key not in _verified:
-                opened.verify(facts.log_digest)
-                _verified.add(key)
+            opened.verify(facts.log_digest, check, is_known=key in _verified)
+            _verified.add(key)
             opened.entries = self._read_index(name) if facts.index_bytes else []
         except BaseException:
             opened.close()
             raise
-        opened.until = min(until, facts.next_offset)
         return opened
 
     def _read_index(self, name: ObjectName) -> Sequence[AbortedEntry]:

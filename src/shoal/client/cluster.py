@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
+from ..errors import BeingDownloaded, BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
 from ..net.address import Address
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
@@ -56,7 +56,7 @@ def patiently(
 
     Args:
         operation: The operation; it takes its connections from the cluster at each attempt.
-        patience_s: The limit in seconds, after which the last error is raised.
+        patience_s: The limit in seconds, after which the last error is raised. A download has no limit.
         pause: Waits for a number of seconds; if it raises, the retries end.
         can_heal: Returns whether an error may be transient.
 
@@ -68,6 +68,8 @@ def patiently(
             return operation()
         except ShoalError as error:
             delay_s = backoff.next_delay_s()
+            if isinstance(error, BeingDownloaded):
+                deadline = time.monotonic() + patience_s
             if not can_heal(error) or time.monotonic() + delay_s > deadline:
                 raise
             pause(delay_s)

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from typing import NamedTuple
 
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, raise_for
+from ..errors import BeingDownloaded, BrokerError, CorruptBatch, ProtocolError, ShoalError, raise_for
 from ..protocol.fetch import FetchedPartition
 from ..records import AbortedTransactions, Decision, RecordBatch, Scan
 from ..topic_partition import TopicPartition
@@ -224,7 +224,10 @@ def read_answers(
     try:
         while True:
             reader.ask(offset)
-            fetched = reader.receive()
+            try:
+                fetched = reader.receive()
+            except BeingDownloaded:  # an archive answers so after its wait
+                continue
             started_at = offset
             aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
             found = Scan[RecordBatch](fetched.record_set, offset, aborted, keep_append_time=keep_append_time)

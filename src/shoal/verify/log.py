@@ -23,7 +23,7 @@ from ..client.config import IsolationLevel
 from ..client.offsets import ask_offsets
 from ..client.scan import PartitionReader
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, CorruptBatch, ShoalError, Stopped, UnsupportedBatch
+from ..errors import BeingDownloaded, BrokerError, CorruptBatch, ShoalError, Stopped, UnsupportedBatch
 from ..mirroring.model.copy_options import CopyOptions
 from ..protocol.fetch import FetchedPartition
 from ..records import (
@@ -243,7 +243,11 @@ class Log:
                 if self.stop.is_set():
                     raise Stopped
                 begin, runs = (walk.offset, walk.suspect), list[Run]()
-                fetched = reader.receive()
+                try:
+                    fetched = reader.receive()
+                except BeingDownloaded:  # an archive answers so after its wait
+                    reader.ask(walk.offset)
+                    continue
                 self.bytes_read += len(fetched.record_set)
                 try:
                     runs.extend(self._runs_of(walk, fetched))

@@ -24,7 +24,7 @@ from contextlib import closing
 from ...client.config import IsolationLevel
 from ...client.fetch import Fetcher, FetchFrom
 from ...error_codes import ErrorCode, named_code
-from ...errors import BrokerError, ProtocolError, ShoalError
+from ...errors import BeingDownloaded, BrokerError, ProtocolError, ShoalError
 from ...protocol.fetch import FetchedPartition, FetchResponse
 from ...records import has_several
 from ...topic_partition import TopicPartition
@@ -236,6 +236,7 @@ class Pair(Worker):
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
         if size and copy.take(fetched, self._settings.source.isolation_level):
+            copy.state.waiting_for = None
             self._throttle.spend(copy.intake.taken_bytes)
             return True
         is_first = self._fetcher.first_of_full == copy.source
@@ -262,7 +263,12 @@ class Pair(Worker):
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
         offset = copy.intake.fetch_offset
-        if (problem := self._source.config.problem_of(copy.source)) is not None:
+        problem = self._source.config.problem_of(copy.source)
+        if isinstance(problem, BeingDownloaded):
+            # The partition stays in the requests, which the archive answers after its wait.
+            if problem.for_s > self._timing.stalled_s:
+                copy.state.waiting_for = str(problem)
+        elif problem is not None:
             copy.fail(problem, offset)
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # The alignment finds out which end of the log it is, and how to continue.
