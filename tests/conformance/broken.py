@@ -17,15 +17,10 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker, server
-from shoal_broker.call import Call
 from shoal_broker.dispatch import CloseConnection
-from shoal_broker.state import BrokerState
 from tests.world.faults import answers, serve_by
 
 __all__ = ["BROKEN"]
-
-#: The first version of Fetch whose readers know zstd.
-_WITH_ZSTD = 10
 
 _ANSWER = (8).to_bytes(4) + bytes(8)
 
@@ -117,16 +112,6 @@ def _waits_for_nothing(broker: Broker) -> None:
     broker.purgatory.wait_for = lambda condition, *more, **others: None  # type: ignore[method-assign]
 
 
-def _serves_zstd_to_all(broker: Broker) -> None:
-    """Fetch for a client from before zstd as for a newer one."""
-    api = broker.apis[ApiKey.FETCH]
-
-    def handle(state: BrokerState, call: Call, request: Any) -> Any:
-        return api.handle(state, replace(call, version=max(call.version, _WITH_ZSTD)), request)
-
-    broker.apis = {**broker.apis, ApiKey.FETCH: replace(api, handle=handle)}
-
-
 def _lists_open_transactions(broker: Broker) -> None:
     """Look for times also in transactions that are open, whatever the reader asks for."""
 
@@ -161,7 +146,6 @@ BROKEN: Mapping[str, Callable[[Broker], None]] = {
     "leaves-out": _in_answers(_leaves_out),
     "answers-anything": _answers_anything,
     "waits-for-nothing": _waits_for_nothing,
-    "serves-zstd-to-all": _serves_zstd_to_all,
     "lists-open-transactions": _lists_open_transactions,
     "lists-one-aborted-transaction": _lists_one_aborted_transaction,
 }

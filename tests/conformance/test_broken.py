@@ -36,7 +36,6 @@ def passed_on(server: str, marks: str, tests: Iterable[str] = (str(HERE),)) -> s
 @pytest.mark.parametrize(
     ("rule", "case"),
     [
-        ("serves-zstd-to-all", "test_fetch.py::test_zstd_topic_is_refused_to_readers_from_before_zstd"),
         (
             "lists-open-transactions",
             "test_transactions.py::test_time_of_an_open_transaction_has_no_offset_for_readers_of_committed_"

@@ -20,7 +20,6 @@ from typing import Any
 from shoal.error_codes import ErrorCode
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.topic_ids import TOPIC_IDS_FROM
-from shoal.records import Codec
 
 from ..api_error import ApiError
 from ..call import Call
@@ -35,9 +34,6 @@ _READ_COMMITTED = 1
 
 #: Kafka's default of ``fetch.max.bytes``.
 _MOST_BYTES = 57_671_680
-
-#: From this version on clients read zstd.
-_ZSTD_FROM = 10
 
 _NOTHING = ReadInfo(-1, -1, -1, (), memoryview(b""))
 
@@ -109,10 +105,6 @@ class _Reading:
         log = _wanted_log(self._state, wanted, topic)
         self._state.leaders.check(self._state.node_id, wanted.topic, wanted.partition)
         log.epochs.check(wanted.leader_epoch)
-        if self._call.version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version cannot carry ZStandard (KIP-110)"
-            )
         return log.read(
             wanted.fetch_offset,
             min(wanted.max_bytes, max(left, 0)),
