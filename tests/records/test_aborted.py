@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass, field
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
 from shoal.records import AbortedTransactions, Codec, Decision, RecordBatch, Scan
 from shoal.records.aborted import Marker, read_marker
-from tests.world.batches import CONTROL, TRANSACTIONAL, Record, batch, payload, raw_batch, view
+from tests.world.batches import CONTROL, TRANSACTIONAL, Record, batch, marker, payload, raw_batch, view
 
 ABORT, COMMIT = Marker.ABORT, Marker.COMMIT
 
@@ -38,6 +43,90 @@ def test_marker_of_an_unrelated_producer_is_not_decoded() -> None:
     transactions.see_marker(view(broken))
     with pytest.raises(CorruptBatch):
         AbortedTransactions([(1, 0)]).see_marker(view(broken))
+
+
+# The model: a log in which every batch knows the transaction that it is part of.
+
+
+@dataclass
+class Transaction:
+    producer_id: int
+    is_aborted: bool = False
+    offsets: list[int] = field(default_factory=list)
+    marker_offset: int = -1
+
+
+@dataclass
+class Log:
+    """A partition with several producers, and a broker's answer about it."""
+
+    batches: list[tuple[int, bytearray, Transaction | None]] = field(default_factory=list)
+    finished: list[Transaction] = field(default_factory=list)
+    end: int = 0
+
+    def append(self, written: bytearray, transaction: Transaction | None, count: int = 1) -> None:
+        self.batches.append((self.end, written, transaction))
+        self.end += count
+
+    def aborted_from(self, fetch_offset: int, end: int) -> list[tuple[int, int]]:
+        """As ``LocalLog.addAbortedTransactions``: ended at the offset or later, and began before the end."""
+        return [
+            (each.producer_id, each.offsets[0])
+            for each in self.finished
+            if each.is_aborted
+            and each.offsets
+            and each.marker_offset >= fetch_offset
+            and each.offsets[0] < end
+        ]
+
+
+def write_log(draw: random.Random) -> Log:
+    log = Log()
+    running: dict[int, Transaction] = {}
+    for _ in range(draw.randint(1, 40)):
+        producer_id = draw.randint(1, 4)
+        action = draw.choice(["data", "data", "data", "abort", "commit", "plain"])
+        if action == "data":
+            transaction = running.setdefault(producer_id, Transaction(producer_id))
+            count = draw.randint(1, 3)
+            transaction.offsets.append(log.end)
+            log.append(data(producer_id, log.end, count), transaction, count)
+        elif action == "plain":
+            log.append(batch(1, base_offset=log.end, producer_id=draw.choice([-1, producer_id])), None)
+        else:
+            end_transaction(log, running.pop(producer_id, Transaction(producer_id)), action == "abort")
+    for transaction in running.values():
+        end_transaction(log, transaction, draw.random() < 0.5)
+    return log
+
+
+def end_transaction(log: Log, transaction: Transaction, is_aborted: bool) -> None:
+    """Write a marker; also to a partition that the transaction never wrote to."""
+    transaction.is_aborted = is_aborted
+    transaction.marker_offset = log.end
+    log.finished.append(transaction)
+    kind = ABORT if is_aborted else COMMIT
+    log.append(marker(kind, transaction.producer_id, base_offset=log.end), None)
+
+
+@given(st.randoms(use_true_random=False))
+def test_exactly_the_batches_of_aborted_transactions_are_dropped(draw: random.Random) -> None:
+    log = write_log(draw)
+    first = draw.randrange(len(log.batches))
+    last = draw.randrange(first, len(log.batches))
+    fetched = log.batches[first : last + 1]
+    # A fetch may begin within a batch and gets all of it.
+    begins = [*(offset for offset, _, _ in log.batches), log.end]
+    fetch_offset = draw.randrange(begins[first], begins[first + 1])
+    end = begins[last + 1]
+    aborted = log.aborted_from(fetch_offset, end)
+    draw.shuffle(aborted)
+    expected = [
+        offset
+        for offset, written, transaction in fetched
+        if not view(written).header.is_control and (transaction is None or not transaction.is_aborted)
+    ]
+    assert kept([written for _, written, _ in fetched], aborted) == expected
 
 
 # Control records.

@@ -218,3 +218,11 @@ def test_batch_refused_by_the_destination_stops_only_its_partition(
     brokers.destination.faults.clear()
     assert brokers.run().complete
     brokers.assert_exact(refused)
+
+
+def test_batch_with_more_runs_than_a_commit_has_room_for_is_copied_once(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(2).holed(900, range(1, 899, 2)).plain(2)
+    assert brokers.run().complete
+    brokers.assert_exact(history)

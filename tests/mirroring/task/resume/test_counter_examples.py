@@ -137,6 +137,37 @@ def test_first_request_after_an_alignment_is_in_flight_alone(
     assert seen[0] == 1
 
 
+@pytest.mark.parametrize("forgets", [False, True])
+def test_first_request_after_a_later_alignment_is_in_flight_alone(
+    brokers: TwoBrokers, history: History, requests: Requests, forgets: bool
+) -> None:
+    """The same task has sent several at a time, and its partition lost track."""
+    history.plain(*[1] * 12)
+    seen: list[int] = []
+    log = brokers.destination.log("topic")
+
+    def refuse_the_first(request: object) -> None:
+        if log.log_end_offset == 5 and not seen:
+            requests.sent.clear()
+            seen.append(0)
+            if forgets:
+                log.forget_expired_producers(NOW_MS + 10 * DAY_MS, DAY_MS)
+            brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def see(response: Any) -> Any:
+        if seen == [0]:
+            seen[0] = len(requests.sent)
+        return response
+
+    let_pass(brokers.destination, ApiKey.PRODUCE, 5)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    before_each_request(brokers.destination, ApiKey.LIST_OFFSETS, refuse_the_first)
+    answers(brokers.destination, ApiKey.PRODUCE, see, math.inf)
+    assert brokers.run().complete
+    brokers.assert_exact(history)
+    assert seen == [1]
+
+
 # remembers, forgets and compares: ahead of the watermark
 
 
