@@ -13,7 +13,7 @@ import pytest
 
 from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.config import ClientConfig
-from shoal.client.offsets import log_end_offsets
+from shoal.client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected, ProtocolError, ShoalError, Stopped
 from shoal.net.address import Address
@@ -22,7 +22,7 @@ from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.world.clusters import config_of
-from tests.world.faults import answers, second_node
+from tests.world.faults import answers, leads_elsewhere, second_node
 
 FIRST = TopicPartition("topic", 0)
 
@@ -46,6 +46,16 @@ def unreachable() -> Address:
 
 
 # Metadata
+
+
+def test_refresh_of_some_topics_keeps_the_others(broker: Broker, cluster: Cluster) -> None:
+    broker.create_topic("other")
+    cluster.refresh()
+    broker.topics.delete(broker.topics.topic("other"))
+    assert set(cluster.refresh(["topic"]).topics) == {"topic", "other"}
+    assert set(cluster.refresh(["other"]).topics) == {"topic"}
+    with pytest.raises(BrokerError, match=r"other-0.*UNKNOWN_TOPIC_OR_PARTITION"):
+        cluster.partition(TopicPartition("other", 0))
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION])
@@ -116,6 +126,14 @@ class Stalled:
 def stalled() -> Iterator[Stalled]:
     with contextlib.closing(Stalled()) as listener:
         yield listener
+
+
+def test_refresh_skips_a_stalled_broker_if_others_respond(broker: Broker, stalled: Stalled) -> None:
+    servers = (stalled.address, Address(broker.host, broker.port))
+    # The test would end by its own timeout before that of a request.
+    config = ClientConfig("source", servers, request_timeout_ms=3_600_000, timing=LITTLE_PATIENCE)
+    with Cluster(config) as cluster:
+        assert "topic" in cluster.refresh().topics
 
 
 def test_refresh_asks_the_last_responding_broker_first(broker: Broker, stalled: Stalled) -> None:
@@ -193,6 +211,38 @@ def test_missing_coordinator_raises_its_error(
 
 
 # Offsets
+
+
+def test_list_offsets_asks_each_leader_and_returns_errors_by_partition(
+    broker: Broker, cluster: Cluster
+) -> None:
+    leads_elsewhere(broker, "topic", 1)
+    cluster.refresh(["topic"])
+    second, missing = TopicPartition("topic", 1), TopicPartition("missing", 0)
+    for answered in (
+        list_offsets(cluster, dict.fromkeys([FIRST, second, missing], LATEST)),
+        log_end_offsets(cluster, [FIRST, second, missing]),
+    ):
+        assert answered[FIRST] == 0
+        assert isinstance(answered[second], Disconnected)
+        assert isinstance(answered[missing], BrokerError)
+
+
+@pytest.mark.parametrize("api", [ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
+def test_partition_missing_in_a_response_has_an_error(broker: Broker, cluster: Cluster, api: ApiKey) -> None:
+    def cut(response: object) -> object:
+        response.topics[0].partitions.pop()  # type: ignore[attr-defined]
+        return response
+
+    answers(broker, api, cut)
+    cluster.refresh(["topic"])
+    partitions = [FIRST, TopicPartition("topic", 1)]
+    if api is ApiKey.LIST_OFFSETS:
+        answered = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    else:
+        answered = log_end_offsets(cluster, partitions)
+    assert answered[FIRST] == 0
+    assert isinstance(answered[partitions[1]], ProtocolError)
 
 
 def test_unknown_leader_epoch_is_retriable(broker: Broker, cluster: Cluster) -> None:

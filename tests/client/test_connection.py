@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import select
 import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -365,6 +367,29 @@ def test_response_before_login_has_the_small_bound(listen: Listen) -> None:
         connect(listen(claim_much))
 
 
+@pytest.mark.parametrize("buffered", [False, True])
+def test_receive_in_pieces_of_any_size_returns_same_responses(listen: Listen, buffered: bool) -> None:
+    answers = b"".join(framed(number, bytes([number]) * number * 7) for number in (1, 2, 3, 4, 5))
+
+    def serve(sock: socket.socket) -> None:
+        for _ in range(5):
+            read_frame(sock)
+        dice = random.Random(7)
+        left = answers
+        while left:
+            size = dice.choice([1, 2, 3, 5, 8, 100])
+            sock.sendall(left[:size])
+            left = left[size:]
+            time.sleep(0.0005)  # so that they are pieces at the other end, too
+
+    buffer = ReceiveBuffer(64) if buffered else None
+    with connect(listen(after_versions(serve))) as connection:
+        for _ in range(5):
+            connection.send(ApiKey.METADATA, topics=[])
+        for number in (1, 2, 3, 4, 5):
+            assert bytes(connection.receive(buffer)[4:]) == bytes([number]) * number * 7
+
+
 def test_receive_from_peer_that_stops_times_out(listen: Listen) -> None:
     over = threading.Event()
 
@@ -410,6 +435,25 @@ def test_send_to_peer_that_does_not_read_times_out(listen: Listen) -> None:
             connection.send_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 1)
         assert connection.closed
     over.set()
+
+
+def test_send_of_many_large_parts_arrives_complete(listen: Listen) -> None:
+    dice = random.Random(3)
+    parts = [dice.randbytes(dice.choice([0, 1, 10, 3000])) for _ in range(3000)]
+    parts += [dice.randbytes(3_000_000) for _ in range(3)]
+    body = b"".join(parts)
+    received: list[bytes] = []
+    over = threading.Event()
+
+    def serve(sock: socket.socket) -> None:
+        while sum(map(len, received)) < len(body):
+            received.append(sock.recv(100_000))
+        over.set()
+
+    with connect(listen(after_versions(serve))) as connection:
+        connection.send_parts([memoryview(part) for part in parts], ApiKey.PRODUCE, 1)
+        assert over.wait(20.0)
+    assert b"".join(received) == body
 
 
 def test_close_with_abort_discards_unsent_bytes(listen: Listen) -> None:

@@ -10,10 +10,12 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.connection import Connection
-from shoal.client.scan import look_for_gap, read_one_batch_each
+from shoal.client.fetch import Fetcher
+from shoal.client.offsets import LATEST, list_offsets
+from shoal.client.scan import look_for_gap, read_decided, read_one_batch_each
 from shoal.errors import Unreachable
 from shoal.protocol.apis import ApiKey
-from shoal.records import RecordBatch
+from shoal.records import Decision, RecordBatch
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.hostile.liar import saying
@@ -24,6 +26,30 @@ from tests.world.logs import may_compact
 
 PARTITION = TopicPartition("topic", 0)
 COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+def test_reader_repeats_a_throttled_request(broker: Broker, cluster: Cluster) -> None:
+    History(broker.log(*PARTITION)).plain(2)
+    answers = 0
+
+    def throttle(message: Any) -> None:
+        nonlocal answers
+        answers += 1
+        if answers <= 2:
+            message.throttle_time_ms, message.responses = 1, []
+
+    with saying(broker, ApiKey.FETCH, throttle):
+        found = list(read_decided(cluster, PARTITION, 0, COMMITTED))
+    assert [decision for decision, _ in found] == [Decision.COPY]
+    assert answers == 3
+
+
+def test_read_decided_continues_over_several_responses(broker: Broker, cluster: Cluster) -> None:
+    history = History(broker.log(*PARTITION))
+    for _ in range(5):
+        history.store(batches.batch([bytes(40_000)], base_offset=history.next_offset))
+    found = read_decided(cluster, PARTITION, 1, COMMITTED, 100_000)
+    assert [batch.header.base_offset for _, batch in found] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("local_start", "is_gap"), [(0, True), (3, True), (4, False)])
@@ -95,3 +121,21 @@ def test_partitions_of_a_leader_that_does_not_answer_get_its_error(
     broker.stop()
     found = read_one_batch_each(cluster, dict.fromkeys(many[:3], 2))
     assert [type(each) for each in found.values()] == [Unreachable] * 3
+
+
+# The connection
+
+
+def test_read_decided_interrupted_before_the_response_leaves_no_response_for_others(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    History(broker.log(*PARTITION)).plain(1, 2)
+
+    def interrupt(fetcher: Fetcher) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fetcher, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            list(read_decided(cluster, PARTITION, 0, COMMITTED))
+    assert list_offsets(cluster, {PARTITION: LATEST}) == {PARTITION: 3}

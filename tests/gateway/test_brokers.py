@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal_broker import BrokerCluster
@@ -32,6 +33,18 @@ def leader_told(wire: Wire, topic: str) -> tuple[int, str]:
     )
     leader = answer.topics[0].partitions[0].leader_id
     return leader, next(f"{each.host}:{each.port}" for each in answer.brokers if each.node_id == leader)
+
+
+@pytest.mark.parametrize("version", [1, 3, 12])
+def test_client_finds_a_moved_leader(behind: Behind, topic: str, connect: Connect, version: int) -> None:
+    append(behind, topic, batch([b"first"]))
+    before = connect(behind.address(topic))
+    assert before.fetch(topic, version=version).error_code == ErrorCode.NONE
+    behind.cluster.move_leader(topic, 0, behind.cluster.leader_of(topic) % 3 + 1)
+    assert before.fetch(topic, version=version).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader, address = leader_told(before, topic)
+    assert leader == behind.cluster.leader_of(topic)
+    assert connect(address).fetch(topic, version=version).error_code == ErrorCode.NONE
 
 
 def test_stopped_broker_disconnects_only_its_clients(behind: Behind, topic: str, connect: Connect) -> None:
@@ -84,6 +97,18 @@ def test_new_broker_gets_a_listener(cluster: BrokerCluster, connect: Connect) ->
         cluster.move_leader(topic, 0, 3)
         append(behind, topic, batch([b"here"]))
         assert messages(connect(address).fetch(topic, version=0).record_set)[0].value == b"here"
+
+
+def test_unknown_coordinator_gets_a_listener(cluster: BrokerCluster, connect: Connect) -> None:
+    cluster.stop_node(3)
+    with gateway_before(cluster) as behind:
+        wire = connect(behind.address())
+        cluster.start_node(3)
+        found = {}
+        for number in range(20):
+            answer = wire.call(ApiKey.FIND_COORDINATOR, 0, key=f"group {number}")
+            found[answer.node_id] = answer.port
+        assert found[3] == behind.gateway.brokers[3].port
 
 
 #: From a bootstrap listener's to that of broker 3.

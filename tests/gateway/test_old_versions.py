@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -15,6 +16,8 @@ from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, append, ask, gateway_before, messages, read_all, wait_until
 from tests.world.batches import TIMESTAMP, TRANSACTIONAL, batch, message, wrapper
+
+Connect = Callable[[str], Wire]
 
 
 def abort(behind: Behind, topic: str, *sent: Sequence[bytes]) -> None:
@@ -109,6 +112,17 @@ def test_set_is_limited_after_decompression(cluster: BrokerCluster) -> None:
                 assert wire.produce(topic, expanding, version=0).error_code == code
 
 
+def test_error_of_one_partition_leaves_the_others(behind: Behind, topic: str, wire: Wire) -> None:
+    append(behind, topic, batch(1))
+    answer = wire.fetch_all([("no such topic", 0, 0), (topic, 0, 0), (topic, 9, 0)], version=1)
+    assert {(each.topic, each.partition): each.error_code for each in answer.partitions} == {
+        ("no such topic", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (topic, 0): ErrorCode.NONE,
+        (topic, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert wire.fetch(topic, 7, version=1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 @pytest.mark.parametrize(
     ("code", "told"),
     [
@@ -137,6 +151,50 @@ def test_batch_too_large_for_the_gateway_closes_the_connection(
             wire.send_fetch([(topic, 0, 0)], version=0)
             assert wire.receive_frame() is None
     assert re.search(r"answer.*300", caplog.text)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_partitions_take_turns_if_the_client_keeps_their_order(cluster: BrokerCluster, version: int) -> None:
+    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
+        topic = behind.new_topic(6)
+        for partition in range(6):
+            behind.cluster.move_leader(topic, partition, 1)
+            append(behind, topic, *[batch([b"x" * 30_000])] * 4, partition=partition)
+        positions = dict.fromkeys(range(6), 0)
+        with Wire(behind.address(topic)) as wire:
+            for _ in range(12):
+                wanted = [(topic, partition, offset) for partition, offset in positions.items()]
+                for fetched in wire.fetch_all(wanted, version=version).partitions:
+                    positions[fetched.partition] += len(messages(fetched.record_set))
+    assert set(positions.values()) == {4}
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("what", ["zstd", "damaged", "aborted"])
+def test_partition_without_visible_records_does_not_block_others(
+    cluster: BrokerCluster, version: int, what: str
+) -> None:
+    with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
+        topic = behind.new_topic(2)
+        for partition in range(2):
+            behind.cluster.move_leader(topic, partition, 1)
+        large = [random.Random(0).randbytes(100_000)]  # the buffer is full with one batch
+        if what == "zstd":
+            append(behind, topic, batch(large, codec=Codec.ZSTD))
+        elif what == "aborted":
+            abort(behind, topic, *[large] * 3)
+        else:
+            log = behind.cluster.node(1).log(topic, 0)
+            damaged = batch(large)
+            damaged[-1] ^= 1
+            log.store(bytes(damaged))
+        append(behind, topic, batch([b"mine"]), partition=1)
+        found: list[bytes | None] = []
+        with Wire(behind.address(topic)) as wire:
+            for _ in range(2):
+                for fetched in wire.fetch_all([(topic, 0, 0), (topic, 1, 0)], version=version).partitions:
+                    found += values(fetched.record_set)
+        assert b"mine" in found
 
 
 # Transactions
@@ -180,6 +238,37 @@ def test_deleted_skipped_offsets_are_fetched_again(behind: Behind, topic: str, w
 
 
 # Produce
+
+
+def test_damaged_message_set_alone_is_refused(behind: Behind, wire: Wire) -> None:
+    topic = behind.new_topic(2)
+    for partition in range(2):
+        behind.cluster.move_leader(topic, partition, 1)
+    with Wire(behind.address(topic)) as connected:
+        answer = connected.produce_all([(topic, 0, message(0, crc=1)), (topic, 1, message(0))], version=1)
+    codes = [each.error_code for entry in answer.responses for each in entry.partition_responses]
+    assert codes == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+
+
+def test_old_messages_with_acks_0_are_written(topic: str, wire: Wire) -> None:
+    for _ in range(3):
+        wire.send(ApiKey.PRODUCE, 0, **wire.produce_fields([(topic, 0, message(0))], acks=0))
+    assert wire.end_offset(topic) == 3
+
+
+@pytest.mark.parametrize(("version", "acks", "count"), [(0, 0, 5), (2, 0, 5), (2, 1, 2), (9, 1, 2)])
+def test_produce_requests_before_a_hang_up_are_written(
+    behind: Behind, topic: str, connect: Connect, version: int, acks: int, count: int
+) -> None:
+    leader = behind.cluster.node(behind.cluster.leader_of(topic))
+    # The client has hung up before the first request is answered.
+    leader.faults.add(ApiKey.PRODUCE, topic=topic, delay_s=0.3)
+    sent = message(0) if version < 2 else message(1) if version == 2 else batch(1)
+    with Wire(behind.address(topic)) as leaving:
+        for _ in range(count):
+            leaving.send(ApiKey.PRODUCE, version, **leaving.produce_fields([(topic, 0, sent)], acks=acks))
+    direct = connect(behind.direct(topic))
+    wait_until(lambda: direct.end_offset(topic) == count, "not all that was sent is written")
 
 
 def test_error_in_old_messages_with_acks_0_closes_the_connection(wire: Wire) -> None:

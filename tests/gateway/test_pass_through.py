@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -35,6 +36,33 @@ def test_large_fetch_response_is_the_broker_s_bytes(behind: Behind) -> None:
     assert expected is not None
     assert answer[4:] == expected[4:]  # behind the correlation ids
     assert len(expected) > 4_000_000
+
+
+def test_fetch_by_topic_id_is_forwarded_and_produce_is_by_name(
+    wire: Wire, behind: Behind, topic: str
+) -> None:
+    topic_id = behind.cluster.nodes[0].topics.topic(topic).topic_id
+    assert wire.produce(topic, batch(3), version=9).error_code == ErrorCode.NONE
+    fetched = wire.fetch(topic_id, version=13)
+    assert (fetched.error_code, fetched.topic_id, fetched.high_watermark) == (ErrorCode.NONE, topic_id, 3)
+    unknown = wire.fetch(uuid.uuid4(), version=13)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    versions = served(wire)
+    assert versions[ApiKey.FETCH][1] == 13
+    assert versions[ApiKey.PRODUCE][1] == 9, "later answers name the addresses of new leaders"
+
+
+@pytest.mark.parametrize("version", [3, 8, 9])
+def test_acks_0_has_no_response(wire: Wire, topic: str, version: int) -> None:
+    for _ in range(2):
+        fields = wire.produce_fields([(topic, 0, batch(3))], acks=0, transactional_id="of no importance" * 9)
+        wire.send(ApiKey.PRODUCE, version, **fields)
+    assert wire.end_offset(topic) == 6
+
+
+def test_error_with_acks_0_closes_the_connection(wire: Wire) -> None:
+    wire.send(ApiKey.PRODUCE, 3, **wire.produce_fields([("no such topic", 0, batch(1))], acks=0))
+    assert wire.receive_frame() is None
 
 
 # Addresses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.client.cluster import Cluster
+from shoal.client.config import IsolationLevel
+from shoal.client.offsets import EARLIEST, LATEST
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.assignment import (
@@ -18,13 +21,14 @@ from shoal.mirroring.assignment import (
     end_offsets,
     partitions_of,
     share_out,
+    start_offsets,
 )
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
 from tests.world.faults import leads_elsewhere
-from tests.world.history import History
+from tests.world.history import COMMIT, NOW_MS, History
 
 FIRST = TopicPartition("topic", 0)
 
@@ -47,6 +51,40 @@ def test_topic_whose_partitions_are_not_known_yet_is_not_one_without_any(
         with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE"):
             partitions_of(cluster, ["topic"])
         assert partitions_of(cluster, ["topic"]) == [FIRST]
+
+
+def test_end_offset_is_before_the_first_open_transaction(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    history.store(history.batch(2, flags=0x10, producer_id=9, producer_epoch=0))
+    history.plain(1)
+    dirty = replace(brokers.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    with Cluster(brokers.settings.source) as cluster, Cluster(dirty) as uncommitted:
+        partitions_of(cluster, ["topic"])
+        partitions_of(uncommitted, ["topic"])
+        assert end_offsets(cluster, [FIRST]) == {FIRST: 3}
+        assert end_offsets(uncommitted, [FIRST]) == {FIRST: 6}
+        history.marker(COMMIT, 9)
+        assert end_offsets(cluster, [FIRST]) == {FIRST: 7}
+        assert end_offsets(cluster, []) == {}
+
+
+def test_start_at_a_time_is_the_first_later_record_or_the_end(brokers: TwoBrokers, history: History) -> None:
+    for age_ms in (3_000, 2_000, 1_000):
+        history.base_timestamp = NOW_MS - age_ms
+        history.plain(2)
+    with Cluster(brokers.settings.source) as cluster:
+        partitions_of(cluster, ["topic"])
+
+        def start(timestamp_ms: int) -> int:
+            return start_offsets(cluster, [FIRST], timestamp_ms)[FIRST]
+
+        assert start(EARLIEST) == 0
+        assert start(LATEST) == 6
+        assert start(NOW_MS - 2_000) == 2
+        assert start(0) == 0
+        assert start(NOW_MS + 1_000_000) == 6
+        history.log.delete_records(1)
+        assert start(EARLIEST) == 1
 
 
 def test_silent_leader_is_an_error_or_omitted(brokers: TwoBrokers) -> None:
@@ -79,6 +117,11 @@ def test_partitions_of_the_same_leaders_stay_together(deal: tuple[list[Wanted], 
     assert changes == max(0, len(set(order)) - 1)
 
 
+def test_equal_partitions_are_distributed_evenly() -> None:
+    wanted = wanted_of(dict.fromkeys(range(12), 100))
+    assert [len(task) for task in assign_tasks(wanted.values(), 4)] == [3, 3, 3, 3]
+
+
 def wanted_of(weights: dict[int, int], leaders: int = 1) -> dict[TopicPartition, Wanted]:
     return {
         TopicPartition("topic", number): Wanted(
@@ -93,6 +136,28 @@ def of_each(shared: dict[TopicPartition, str]) -> dict[str, list[int]]:
     for partition, member in sorted(shared.items()):
         found.setdefault(member, []).append(partition.partition)
     return found
+
+
+def test_share_out_moves_no_partition_of_even_tasks() -> None:
+    wanted = wanted_of({0: 5, 1: 7, 2: 6, 3: 5}, leaders=4)
+    holders = {each: "ab"[each.partition % 2] for each in wanted}
+    assert share_out(wanted, ["a", "b"], holders) == holders
+
+
+def test_share_out_gives_partitions_of_a_task_that_is_gone_to_the_others() -> None:
+    wanted = wanted_of(dict.fromkeys(range(6), 5), leaders=6)
+    holders = {each: "abc"[each.partition % 3] for each in wanted}
+    shared = share_out(wanted, ["a", "b"], holders)
+    assert {each: shared[each] for each, holder in holders.items() if holder != "c"} == {
+        each: holder for each, holder in holders.items() if holder != "c"
+    }
+    assert [len(each) for each in of_each(shared).values()] == [3, 3]
+
+
+def test_share_out_moves_half_of_them_to_a_task_that_joined() -> None:
+    wanted = wanted_of(dict.fromkeys(range(4), 5), leaders=4)
+    shared = share_out(wanted, ["a", "b"], dict.fromkeys(wanted, "a"))
+    assert [len(each) for each in of_each(shared).values()] == [2, 2]
 
 
 def test_share_out_separates_busy_partitions() -> None:

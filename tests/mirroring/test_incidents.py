@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from shoal.error_codes import ErrorCode
+from shoal.json_values import read_value
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.world import batches
 from tests.world.batches import Content
-from tests.world.clusters import TwoBrokers, die_after
-from tests.world.control import Watched, incidents_of
-from tests.world.faults import answers, let_pass
+from tests.world.clusters import TwoBrokers, die_after, recreate
+from tests.world.control import Killed, Mortal, Watched, incidents_of
+from tests.world.faults import answers, before_request, let_pass
 from tests.world.history import NOW_MS, History
 from tests.world.logs import lose_tail
 from tests.world.waiting import wait_until
@@ -57,6 +61,36 @@ def ours(brokers: TwoBrokers) -> list[Content]:
 
 
 # Foreign records
+
+
+@pytest.mark.parametrize("drop", ["before", "within", "after"])
+def test_incident_whose_commit_has_an_unknown_outcome_is_counted_once(
+    brokers: TwoBrokers, history: History, drop: Literal["before", "within", "after"]
+) -> None:
+    history.plain(1)
+    brokers.run()
+    history.plain(1, 1)
+    foreign(brokers.destination)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop=drop)
+    run(brokers.going_on(IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
+    assert ours(brokers) == history.committed
+
+
+def test_incident_is_reported_even_if_the_task_dies_as_its_position_is_committed(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1)
+    brokers.run()
+    history.plain(1, 1)
+    foreign(brokers.destination)
+    brokers = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="after")
+    control = Mortal()
+    with pytest.raises(Killed):
+        brokers.run(control=control)
+    assert incidents(control) == [["foreign-records", 0, True]]
+    run(brokers)  # the next task begins behind the incident
+    assert ours(brokers) == history.committed
 
 
 def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, history: History) -> None:
@@ -146,6 +180,41 @@ def test_batch_that_is_always_answered_as_an_older_one_stops_the_partition(
     assert all(each in stopped.reason for each in ("offset 1 of topic-0", "instead of 4", "second try"))
 
 
+# A topic that is created again while it is aligned
+
+
+@pytest.mark.parametrize("policy", ["fail", "continue"])
+def test_copy_created_again_between_metadata_and_log_end_is_one_loss(
+    brokers: TwoBrokers, history: History, policy: str
+) -> None:
+    """The log's end is asked for by name: it is the new topic's, and the metadata are the former's."""
+    history.plain(3, 4)
+    brokers.run()
+    before_request(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda: recreate(brokers.destination))
+    if policy == "continue":
+        run(brokers.going_on(IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+        brokers.assert_exact(history)
+    else:
+        (stopped,) = brokers.start().result().stopped
+        assert stopped.cause is IncidentKind.DESTINATION_LOSS
+
+
+def test_source_created_again_between_metadata_and_log_start_is_one_reset(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 4)
+    brokers.run()
+    mirrored = history.committed
+    again: list[History] = []
+    before_request(
+        brokers.source,
+        ApiKey.LIST_OFFSETS,
+        lambda: again.append(recreate(brokers.source).plain(1, base_timestamp=NOW_MS + 1)),
+    )
+    run(brokers.going_on(IncidentKind.SOURCE_RESET), ["source-reset", None, True])
+    assert brokers.copied() == mirrored + again[0].committed
+
+
 # A copy that lost its tail
 
 
@@ -200,3 +269,44 @@ def test_policy_applies_to_its_own_kind(brokers: TwoBrokers, history: History) -
     history.log.delete_records(5)
     others = set(IncidentKind) - {IncidentKind.SOURCE_RETENTION}
     stop(brokers.going_on(*others), IncidentKind.SOURCE_RETENTION)
+
+
+# Missing records afterwards
+
+
+def missing(brokers: TwoBrokers) -> int | None:
+    """Run a task whose partition stops; return the lag that the registry has of it, with the source's end."""
+    control = Watched()
+    (stopped,) = brokers.start(control=control).result().stopped
+    metrics = Metrics()
+    for each in control.reports:
+        metrics.apply(read_value(TaskReport, each))
+    assert not stopped.can_heal
+    partition = TopicPartition("topic", 0)
+    metrics.expect({}, {partition: brokers.source.log("topic").log_end_offset})
+    return metrics.partitions()[partition].lag_records
+
+
+def test_recreated_source_topic_is_missing_whole(brokers: TwoBrokers, history: History) -> None:
+    history.plain(30)
+    brokers.run()
+    recreate(brokers.source).plain(20)
+    assert missing(brokers) == 20
+    History(brokers.source.log("topic")).plain(25)
+    assert missing(brokers) == 45
+
+
+def test_tail_that_the_destination_lost_is_missing(brokers: TwoBrokers, history: History) -> None:
+    history.plain(10, 10)
+    brokers.run()
+    lose_tail(brokers.destination, "topic", 10)
+    history.plain(1)
+    assert missing(brokers) == 11
+
+
+def test_recreated_copy_is_missing_whole(brokers: TwoBrokers, history: History) -> None:
+    history.plain(10, 10)
+    brokers.run()
+    recreate(brokers.destination)
+    history.plain(1)
+    assert missing(brokers) == 21

@@ -8,6 +8,7 @@ import pytest
 
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
+from shoal.timing import DEFAULT_TIMING
 from shoal.topic_partition import TopicPartition
 from tests.world.batches import batch
 from tests.world.clusters import TwoBrokers
@@ -40,6 +41,32 @@ def started_and_copied(brokers: TwoBrokers, history: History, driver: Driver) ->
 def stop(driver: Driver, task: Following) -> None:
     driver.server.request_stop()
     task.finish()
+
+
+def test_partition_that_moves_delays_no_other(brokers: TwoBrokers, driver: Driver) -> None:
+    """Both tasks live: the first leaves one partition, and copies the other."""
+    for cluster in (brokers.source, brokers.destination):
+        cluster.create_topic("topic", 2)
+    histories = [History(brokers.source.log("topic", number)) for number in range(2)]
+    driver.want(0, 1, weights=(10, 10))
+    for each in histories:
+        each.plain(2)
+
+    def copied() -> list[int]:
+        return [brokers.destination.log("topic", number).log_end_offset for number in range(2)]
+
+    first = driver.start()
+    wait_until(lambda: copied() == [2, 2])
+    second = driver.start()
+    wait_until(lambda: bool(second.control.assignment))
+    assert len(first.control.assignment) == 1
+    for each in histories:
+        each.plain(3)
+    wait_until(lambda: copied() == [5, 5])
+    assert driver.waits_for() is None
+    driver.server.request_stop()
+    first.finish()
+    second.finish()
 
 
 def test_late_commit_is_refused(brokers: TwoBrokers, history: History, driver: Driver) -> None:
@@ -94,6 +121,21 @@ def test_partition_whose_copy_is_compared_does_not_move(brokers: TwoBrokers) -> 
     first.finish()
     second.finish()
     driver.close()
+
+
+def test_partition_of_a_silent_broker_is_left_in_time(
+    brokers: TwoBrokers, history: History, driver: Driver
+) -> None:
+    driver.brokers = brokers = brokers.with_timing(stalled_s=0.2, end_patience_s=0.5)
+    history.plain(2)
+    task = started_and_copied(brokers, history, driver)
+    brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", delay_s=STALL_S, times=None)
+    history.plain(1)
+    wait_until(lambda: bool(driver.waits_for()))
+    driver.server.withdraw([PARTITION])
+    # Before the broker answers, and before the driver takes the lease away.
+    assert driver.server.await_left([PARTITION], DEFAULT_TIMING.leaving_patience_s)
+    stop(driver, task)
 
 
 def test_partition_is_left_while_the_coordinator_does_not_answer(

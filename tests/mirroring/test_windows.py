@@ -11,6 +11,7 @@ from shoal.records import Codec
 from tests.world import batches
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
 from tests.world.history import ABORT, COMMIT, History
 from tests.world.task import TaskResult
 
@@ -34,9 +35,10 @@ def before(records: Sequence[Content], end: int) -> list[Content]:
     return [each for each in records if int((each.value or b"").split()[-1]) < end]
 
 
-def copy_up_to(brokers: TwoBrokers, end: int) -> TaskResult:
+def copy_up_to(brokers: TwoBrokers, end: int) -> tuple[TaskResult, Watched]:
+    control = Watched()
     (copied,) = brokers.ranges()
-    return brokers.run([copied._replace(end_offset=end)])
+    return brokers.run([copied._replace(end_offset=end)], control), control
 
 
 @pytest.mark.parametrize("rebatch", [None, Rebatch(200), Rebatch(200, everything=True)])
@@ -49,6 +51,13 @@ def test_range_ends_at_each_offset_of_each_batch_and_the_next_one_goes_on_there(
     history = every_kind(brokers.topic("topic")[0])
     records = history.committed if committed else history.uncommitted
     for end in range(1, history.next_offset + 1):
-        assert copy_up_to(reader, end).complete
+        result, _ = copy_up_to(reader, end)
+        assert result.complete
         assert reader.copied() == before(records, end), f"up to {end}"
         assert reader.position().source_offset == end
+
+
+def test_batch_that_ends_at_the_end_is_copied_as_it_is(brokers: TwoBrokers) -> None:
+    brokers.topic("topic")[0].plain(3, 4, 2)
+    _, control = copy_up_to(brokers, 7)
+    assert control.decisions == {"copied": 2}

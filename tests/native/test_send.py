@@ -105,6 +105,17 @@ def to_broker(
 # The embedded broker
 
 
+def test_send_lands_all_batches_of_all_topics(broker: Broker, to_broker: Connection) -> None:
+    sent = send_lots(to_broker, [lot_of(0), lot_of(1, 3), lot_of(0, 5, topic=1)])
+    assert sent == Sent([8, 3, 5], {}, None)
+    ends = [broker.log(topic, number).log_end_offset for topic, number in LOGS]
+    assert ends == [16, 6, 10]
+    assert to_broker.in_flight == 0
+
+
+LOGS = [("topic", 0), ("topic", 1), ("other", 0)]
+
+
 def test_send_lists_topics_by_id_if_all_lots_have_one(broker: Broker, to_broker: Connection) -> None:
     topic_id = broker.create_topic("third").topic_id
     third: dict[str, Any] = {"partition": TopicPartition("third", 0), "topic_id": topic_id}
@@ -114,6 +125,22 @@ def test_send_lists_topics_by_id_if_all_lots_have_one(broker: Broker, to_broker:
     assert sent.landed == [0]
     assert sent.refused[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert send_lots(to_broker, [following, lot_of(0)]).landed == [8, 8], "by name, as one lot has no id"
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+def test_send_speaks_older_versions_of_produce(broker: Broker, to_broker: Connection, version: int) -> None:
+    to_broker.versions[ApiKey.PRODUCE] = (3, version)
+    broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, partition=1)
+    sent = send_lots(to_broker, [lot_of(0), lot_of(1)])
+    assert sent.landed == [8, 0]
+    assert sent.refused[1].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_send_returns_the_refusal_of_several_batches(broker: Broker, to_broker: Connection) -> None:
+    sent = send_lots(to_broker, [lot_of(0, together_bytes=300), lot_of(1)])
+    assert sent.landed == [0, 8]
+    assert sent.refused[0][:3] == (0, 3, ErrorCode.INVALID_RECORD), "a stock broker takes one batch"
+    assert sent.refused[0].message
 
 
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
@@ -182,6 +209,14 @@ def test_requests_are_no_larger_than_wanted_but_for_the_last_partition(connect: 
         size = len(lots[0].batches[0])
         assert send_lots(connection, lots, request_bytes=2 * size).landed == [1] * 7
     assert [len(request) for request in destination.requests] == [2, 2, 2, 1]
+
+
+def test_no_lots_send_nothing(connect: Connect) -> None:
+    destination = Destination()
+    with connect(destination) as connection:
+        assert send_lots(connection, []) == Sent([], {}, None)
+        assert send_lots(connection, [lot_of(0, 0)]) == Sent([0], {}, None)
+    assert destination.requests == []
 
 
 # Refusals, each in the answer to the fourth request of eight
@@ -505,6 +540,22 @@ def test_lot_may_have_more_bytes_than_any_request(connect: Connect) -> None:
 
 
 # Threads, signals and logins
+
+
+def test_abort_by_another_thread_ends_the_sender(connect: Connect) -> None:
+    links: list[Connection] = []
+
+    def abort(number: int, answer: bytes) -> bytes:
+        if number == _LIE_AT:
+            links[0].abort()
+            return b""
+        return answer
+
+    with connect(Destination(abort)) as connection:
+        links.append(connection)
+        sent = send_lots(connection, [lot_of(0)])
+    assert isinstance(sent.failure, Disconnected)
+    assert sent.landed[0] <= _LIE_AT
 
 
 class Interrupted(Exception):

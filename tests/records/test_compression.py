@@ -18,6 +18,8 @@ import lz4.frame
 import pyarrow as pa
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.records import Codec, compress, decompress, decompress_legacy_lz4
@@ -321,6 +323,11 @@ def test_many_empty_members_take_no_quadratic_time() -> None:
     assert decompress(Codec.GZIP, gzip.compress(b"", mtime=0) * 100_000, LIMIT) == b""
     # 0.5 s; by handing zlib all that is left for each member it was minutes.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 20
+
+
+@given(st.sampled_from(CODECS), st.binary(max_size=5000))
+def test_compressed_and_decompressed_bytes_are_equal(codec: Codec, data: bytes) -> None:
+    assert decompress(codec, compress(codec, data), len(data)) == data
 
 
 def test_small_blocks_of_snappy_take_no_memory_each() -> None:

@@ -24,6 +24,7 @@ from tests.records.down_conversions import (
     data_records,
     of,
     offsets_of,
+    read,
     read_by_kafka_python,
 )
 from tests.strategies import INT64
@@ -150,6 +151,18 @@ def _logs(draw: st.DrawFn) -> bytes:
         )
         offset += last + 1
     return bytes(found)
+
+
+@given(_logs(), st.sampled_from(OLD_MAGICS), st.integers(0, 400))
+def test_arbitrary_records_are_converted_unchanged(source: bytes, magic: int, chunk_bytes: int) -> None:
+    expected = as_seen(data_records(source), magic)
+    found = DownConversion(
+        memoryview(source), magic=magic, fetch_offset=0, source_bytes=1 << 16, chunk_bytes=chunk_bytes
+    )
+    data = b"".join(found.chunks())
+    assert read_by_kafka_python(data) == expected
+    assert read(data) == expected
+    assert bool(found.size) == bool(expected)
 
 
 @given(_logs(), st.sampled_from(OLD_MAGICS), st.integers(0, 400), st.data())

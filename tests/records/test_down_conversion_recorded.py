@@ -107,6 +107,16 @@ def test_conversion_has_kafka_s_bytes_outside_compressed_values(recorded: Vector
     assert theirs[:alike] == ours[:alike]
 
 
+@_with_name("codec", "transactions", "compacted")
+def test_conversion_in_small_chunks_has_the_same_messages(recorded: Vector) -> None:
+    """But for padding, which is in chunks of that size, too."""
+    small, large = (
+        b"".join(_conversion(recorded, chunk_bytes=size).chunks()) for size in (200, KAFKA_CHUNK_BYTES)
+    )
+    assert before_padding(small) == before_padding(large)
+    assert len(small) == len(large)
+
+
 def test_recordings_cover_every_version_and_codec() -> None:
     assert {(each.version, each.codec) for each in CONVERTED} >= {
         (version, codec) for version in MAGIC_OF_VERSION for codec in ("none", "gzip", "snappy", "lz4")

@@ -17,6 +17,7 @@ from tests.world.batches import (
     LOG_APPEND_TIME,
     batch,
     patched,
+    raw_batch,
     view,
 )
 
@@ -69,6 +70,17 @@ def test_fingerprint_changes_with_codec_count_timestamp_or_value(other: bytearra
 def test_fingerprint_has_a_literal_value() -> None:
     found = of(batch(2, base_offset=7, producer_id=3, producer_epoch=1, base_sequence=9))
     assert PACKED_FINGERPRINT.unpack(found) == (0x7FBF6B0F, 99, 2, Codec.NONE, 1_600_000_000_000)
+
+
+@pytest.mark.parametrize("size", [0, 65_536, 300_000])
+def test_fingerprint_is_the_crc_with_variable_fields_zeroed(size: int) -> None:
+    content = b"x" * size
+    fetched = raw_batch(
+        content, attributes=0x7FDA, producer_id=5, producer_epoch=6, base_sequence=7, records_count=1
+    )
+    normal = raw_batch(content, attributes=0x02, max_timestamp=0)
+    expected = view(normal).header.crc, 61 + size, 1, Codec.SNAPPY, 1_600_000_000_000
+    assert PACKED_FINGERPRINT.unpack(of(fetched)) == expected
 
 
 # Runs of plain batches

@@ -9,17 +9,20 @@ from typing import Any
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatch as AiokafkaMessage
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaBuilder
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonMessage
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.protocol.fetch import FetchedPartition, decode_fetch_response
-from shoal.records import Codec, Record, read_key_value_headers, read_records, split, verify_crc
+from shoal.records import Codec, Record, read_key_value_headers, read_records, split, verify_crc, write_batch
 from tests.each_case import each_case
 from tests.snapshots import Texts
+from tests.strategies import INT64
 from tests.vectors import Vector, old_vectors
 from tests.world import batches
-from tests.world.batches import TIMESTAMP, message, wrapper
+from tests.world.batches import LOG_APPEND_TIME, TIMESTAMP, message, wrapper
 from tests.world.batches import view as view_of
 
 LIMIT = 1 << 20
@@ -79,6 +82,14 @@ def test_recorded_messages_are_read_as_by_kafka_s_tool_and_other_libraries(
         for library in _readers(header.magic, header.codec_id):
             others = library(bytes(batch.view), header.magic)
             assert [_others_values(each) for each in others] == [_values(record) for record in records]
+
+
+@each_case("recorded", RECORDED, _name)
+def test_recorded_messages_are_rebuilt_as_one_batch(recorded: tuple[Vector, FetchedPartition]) -> None:
+    _, partition = recorded
+    records = [record for batch in split(partition.record_set) for record in read_records(batch, LIMIT)]
+    again = read_records(write_batch(records, Codec.LZ4), LIMIT)
+    assert [_values(each)[1:] for each in again] == [_values(each)[1:] for each in records]
 
 
 @pytest.mark.parametrize(
@@ -206,3 +217,30 @@ def test_wrapper_beyond_the_limit_is_refused() -> None:
     with pytest.raises(UnsupportedBatch, match=r"1000.*records.*64"):
         read_records(found, 63_999)
     assert len(read_records(found, 64_000)) == 1000
+
+
+@st.composite
+def _message_sets(draw: st.DrawFn) -> bytes:
+    """Draw a wrapper or a message that makes sense."""
+    magic = draw(st.sampled_from((0, 1)))
+    parts = st.none() | st.binary(max_size=20)
+    codec = draw(st.sampled_from([Codec.NONE, *CODECS]))
+    flags = draw(st.sampled_from((0, LOG_APPEND_TIME)))
+    if codec == Codec.NONE:
+        return bytes(message(magic, draw(parts), key=draw(parts), attributes=flags, timestamp=draw(INT64)))
+    steps = draw(st.lists(st.integers(1, 3) | st.integers(1, 10**7), min_size=1, max_size=6))
+    offset = -1
+    inner = []
+    for step in steps:
+        offset += step
+        inner.append(
+            bytes(message(magic, draw(parts), key=draw(parts), offset=offset, timestamp=draw(INT64)))
+        )
+    last = offset + (draw(st.integers(0, 2**60)) if magic else 0)
+    return bytes(wrapper(magic, codec, inner, offset=last, flags=flags, timestamp=draw(INT64)))
+
+
+@given(_message_sets())
+def test_arbitrary_messages_are_read_as_by_another_library(data: bytes) -> None:
+    found = [_values(record) for record in read_records(view_of(data), LIMIT)]
+    assert found == [_others_values(each) for each in KafkaPythonMessage(data, data[16])]

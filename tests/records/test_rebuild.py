@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
@@ -106,6 +107,39 @@ def test_records_that_do_not_fit_are_written_in_parts_that_are_half_full(
     if any(len(taken) > 1 for taken, _ in found):
         payload_bytes = sum(len(written.payload) for _, written in found)
         assert len(found) <= 2 * math.ceil(payload_bytes / (most_bytes - HEADER_SIZE))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_oversized_record_is_written_in_its_own_batch(codec: Codec) -> None:
+    noise = random.Random(1).randbytes(5000)
+    large = b"\1" + b"\x90\x4e" + noise + b"\0"
+    records = [Record(n, 5, large if n == 7 else NONE_BODY) for n in range(15)]
+    found = list(write_batches(records, codec, 1000))
+    assert [record.offset for taken, _ in found for record in taken] == [*range(15)]
+    (alone,) = [(taken, written) for taken, written in found if written.header.size > 1000]
+    assert [record.offset for record in alone[0]] == [7]
+    assert read_key_value_headers(read_records(alone[1], LIMIT)[0])[1] == noise
+
+
+def test_varints_of_any_size_are_written_as_they_are_read() -> None:
+    timestamps = [0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8192, -8193, 2**40, 2**63 - 1, -(2**63)]
+    for base in (0, -1, 2**63 - 1, -(2**63), 1_600_000_000_000):
+        bodies = [b"\1" + length + bytes(size) + b"\0" for length, size in ((b"\0", 0), (b"\xe8\x07", 500))]
+        records = [
+            Record(n, timestamp, bodies[n % 2]) for n, timestamp in enumerate([base, *timestamps, base])
+        ]
+        written = write_batch(records, Codec.NONE)
+        assert written.header.max_timestamp == max(record.timestamp for record in records)
+        assert read_records(written, LIMIT) == records
+    # Offset deltas and lengths of one, two and three bytes.
+    records = [Record(n, 0, NONE_BODY) for n in range(20_000)]
+    assert read_records(write_batch(records, Codec.NONE), LIMIT) == records
+    for size in (*range(50, 70), *range(8170, 8200), 100_000):
+        (record,) = [Record(0, 0, bytes(size))]
+        assert read_records(write_batch([record], Codec.NONE), LIMIT) == [record]
+    for step in (1, 63, 64, 8191, 8192, 2**20):
+        records = [Record(n, n * step, NONE_BODY) for n in range(5)]
+        assert read_records(write_batch(records, Codec.NONE), LIMIT) == records
 
 
 _RECORDS = st.lists(

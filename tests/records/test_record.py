@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
@@ -25,8 +27,10 @@ from shoal.records import (
 from tests.each_case import each_case
 from tests.peak_memory import peak_below
 from tests.snapshots import Texts
+from tests.strategies import INT64
 from tests.vectors import Vector, vectors
-from tests.world.batches import LOG_APPEND_TIME, batch, raw_batch
+from tests.world.batches import LOG_APPEND_TIME, batch, payload, raw_batch
+from tests.world.batches import Record as Written
 from tests.world.batches import view as view_of
 
 LIMIT = 1 << 20
@@ -54,6 +58,18 @@ def test_literal_records_are_read() -> None:
         (None, b"", []),
         (None, None, [(b"h", None)]),
     ]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_compressed_records_are_read_like_uncompressed_ones(codec: Codec) -> None:
+    compressed = raw_batch(
+        compress(codec, LITERAL_RECORDS),
+        base_offset=1000,
+        last_offset_delta=4,
+        records_count=3,
+        attributes=codec,
+    )
+    assert read_records(view_of(compressed), LIMIT) == LITERAL_READ
 
 
 def _recorded() -> Iterator[tuple[Vector, FetchedPartition]]:
@@ -218,6 +234,54 @@ def test_malformed_record_body_is_corrupt(body: bytes, texts: Texts) -> None:
         read_key_value_headers(Record(77, -1, body))
     texts(str(caught.value))
     assert caught.value.position == 77
+
+
+_BODIES = st.builds(
+    Written,
+    value=st.none() | st.binary(max_size=20),
+    key=st.none() | st.binary(max_size=20),
+    headers=st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=5)), max_size=3),
+    timestamp_delta=st.integers(-(2**40), 2**40) | st.integers(-100, 100),
+)
+
+
+@st.composite
+def _batches(draw: st.DrawFn) -> bytes:
+    """Draw a batch whose records make sense, with or without holes."""
+    records = draw(st.lists(_BODIES, min_size=1, max_size=8))
+    steps = draw(st.lists(st.integers(1, 3) | st.integers(1, 10**7), min_size=len(records), max_size=8))
+    delta = -1
+    numbered = []
+    for record, step in zip(records, steps, strict=False):
+        delta += step
+        numbered.append(record._replace(offset_delta=delta))
+    codec = draw(st.sampled_from(Codec))
+    return bytes(
+        raw_batch(
+            payload(numbered, codec),
+            base_offset=draw(st.integers(0, 2**60)),
+            last_offset_delta=delta + draw(st.integers(0, 5)),
+            base_timestamp=draw(INT64),
+            records_count=len(numbered),
+            attributes=codec,
+        )
+    )
+
+
+@given(_batches())
+def test_arbitrary_records_are_read_as_by_another_library(data: bytes) -> None:
+    found = [_values(record) for record in read_records(view_of(data), LIMIT)]
+    others = [
+        (
+            each.offset,
+            (each.timestamp + 2**63) % 2**64 - 2**63,
+            each.key,
+            each.value,
+            [(name.encode(), value) for name, value in each.headers],
+        )
+        for each in KafkaPythonBatch(data)
+    ]
+    assert found == others
 
 
 def test_records_outlive_the_buffer_of_their_view() -> None:

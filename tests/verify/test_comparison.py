@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
+
 import pytest
 
-from shoal.verify import Outcome, Side
+from shoal.records import Codec
+from shoal.verify import DifferenceKind, Outcome, Side
 from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
-from tests.world.history import NOW_MS, History
-from tests.world.verifying import altered, partition, rewrite
+from tests.world.history import ABORT, NOW_MS, History
+from tests.world.verifying import altered, cut, flip, lay_out, partition, rewrite
+
+#: Records of each batch of :func:`mirrored`, and so its offsets: 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
+COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)
+
+
+@pytest.fixture(params=["origin", "content"])
+def mirrored(request: pytest.FixtureRequest, brokers: TwoBrokers, history: History) -> TwoBrokers:
+    """A mirror of ten batches, with its position and without."""
+    for count, codec in zip(COUNTS, [*Codec, *Codec], strict=True):
+        history.plain(count, codec=codec)
+    brokers.run()
+    if request.param == "content":
+        brokers.forget_pairs()
+    return brokers
+
+
+# Equal
 
 
 def test_verify_of_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, history: History) -> None:
@@ -18,6 +39,19 @@ def test_verify_of_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, 
     other = partition(brokers, rules={"others"})
     assert other.outcome is Outcome.NOT_COMPARED
     assert "other rules" in str(other.reason)
+
+
+def test_verify_names_aborted_records_whose_times_do_not_ascend(
+    brokers: TwoBrokers, history: History
+) -> None:
+    draw = Random(1)
+    for _ in range(30):
+        for begin in (history.plain, partial(history.transaction, ends=ABORT)):
+            history.base_timestamp = NOW_MS - draw.randrange(10**9)
+            begin(100)
+    lay_out(brokers, cut(history.uncommitted, *[130] * 45))
+    report = partition(brokers)
+    assert (report.counts, report.aborted) == ({DifferenceKind.EXTRA: 3_000}, 3_000)
 
 
 @pytest.mark.parametrize("side", list(Side))
@@ -36,3 +70,42 @@ def test_verify_begins_at_the_first_place_of_the_map_if_retention_deleted_the_or
     assert (altered(report), report.records) == ([((60, 61), (60, 61))], 56)
     assert report.alignment is not None
     assert report.alignment.place == (43, 43)
+
+
+# Damage
+
+
+@pytest.mark.parametrize(("position", "bit"), [(17, 3), (22, 0), (22, 5), (30, 1), (42, 0), (50, 7), (24, 0)])
+def test_verify_reports_a_flipped_header_bit(mirrored: TwoBrokers, position: int, bit: int) -> None:
+    flip(mirrored.destination.log("topic"), 4, position, bit)
+    report = partition(mirrored)
+    assert altered(report) == [((11, 15), (11, 15))]
+    assert report.differences[0].damaged == (Side.DESTINATION,)
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_verify_reports_a_deleted_copy_before_the_position_as_missing(
+    brokers: TwoBrokers, history: History, is_back: bool
+) -> None:
+    history.plain(3, 4)
+    brokers.run()
+    history.plain(2)  # these were not mirrored, so they are not missing
+    brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
+    if is_back:
+        brokers.destination.create_topic("topic", 1)
+    report = partition(brokers)
+    assert (report.outcome, report.counts[DifferenceKind.MISSING]) == (Outcome.DIFFERENT, 7)
+    assert report.not_mirrored == (7, 9)
+
+
+@pytest.mark.parametrize(("position", "bit", "reason"), [(8, 7, "batch length"), (59, 0, "260 records")])
+def test_verify_reports_an_impossible_length_or_count_as_damage_up_to_the_end(
+    mirrored: TwoBrokers, position: int, bit: int, reason: str
+) -> None:
+    flip(mirrored.destination.log("topic"), 4, position, bit)
+    report = partition(mirrored)
+    assert report.outcome is Outcome.DIFFERENT
+    (difference,) = report.differences
+    assert (difference.destination, difference.damaged) == ((11, 30), (Side.DESTINATION,))
+    assert all(each in str(report.reason) for each in ("at offset 11", reason))
+    assert report.records == 11

@@ -21,7 +21,8 @@ from shoal.verify import OffsetRange, Side
 from shoal.verify.errors import DamagedLog
 from shoal.verify.log import Log, LogRecord
 from tests.world.clusters import TwoBrokers
-from tests.world.history import History
+from tests.world.contents import batches_of
+from tests.world.history import ABORT, COMMIT, History
 from tests.world.verifying import flip
 
 
@@ -57,6 +58,21 @@ def offsets(log: Log, start: int, end: int) -> list[int]:
 
 def damaged(log: Log, start: int, end: int) -> list[LogRecord]:
     return [each for each in log.records(start, end) if each.unreadable and each.unreadable.is_damaged]
+
+
+def test_runs_are_of_the_batches_that_a_mirror_copies(log: Log, history: History) -> None:
+    history.plain(3).transaction(2, ends=ABORT).transaction(1, ends=COMMIT).empty(2).plain(2)
+    assert runs(log, 0, history.next_offset) == [(0, 3, 0, True), (6, 7, 0, True), (10, 12, 2, True)]
+    assert log.bytes_read == sum(len(batch.view) for batch in batches_of(history.log))
+
+
+def test_runs_of_many_fetches_are_complete(
+    log: Log, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.verify.log.BUFFER_BYTES", 80_000)
+    monkeypatch.setattr("shoal.client.fetch.SMALLEST_PARTITION_MAX_BYTES", 1000)
+    history.plain(*[5] * 200)
+    assert offsets(log, 0, 1000) == list(range(1000))
 
 
 def test_batch_damaged_in_transit_is_fetched_again(

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.cli import main
 from shoal.protocol.apis import ApiKey
-from shoal.verify import OffsetRange, Outcome, VerifyReport, verify
+from shoal.verify import DifferenceKind, OffsetRange, Outcome, VerifyReport, verify
 from shoal.verify.findings import Elsewhere, Side
 from tests.verify.test_page import as_json, problems
 from tests.world.batches import Content
@@ -63,6 +63,16 @@ def test_records_that_take_the_place_of_others_are_misrouted(brokers: TwoBrokers
         assert {one.partition for one in found} == {other}
         assert max(one.records for one in found) == 10
     assert problems(as_json(report)) == []
+
+
+def test_foreign_and_missing_records_are_not_misrouted(brokers: TwoBrokers) -> None:
+    orders, invoices = items("orders"), items("invoices")
+    foreign = [Content(NOW_MS, b"foreign", b"%d" % number) for number in range(10)]
+    load(brokers, orders=orders[:20] + orders[30:], invoices=invoices[:40] + foreign + invoices[40:])
+    report = compared(brokers, "orders", "invoices")
+    differences = [each for partition in report.partitions for each in partition.differences]
+    assert [each.kind for each in differences] == [DifferenceKind.EXTRA, DifferenceKind.MISSING]
+    assert [each.misrouted for each in differences] == [None, None]
 
 
 def test_verb_names_the_other_topic(brokers: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:

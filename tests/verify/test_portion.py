@@ -21,7 +21,7 @@ from tests.snapshots import Texts
 from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS, History
-from tests.world.verifying import altered, cut, lay_out, missing, partition
+from tests.world.verifying import altered, cut, extra, lay_out, missing, partition
 
 #: Enough for several ranges of a sample.
 COUNT = 12_000
@@ -128,6 +128,43 @@ def test_copy_that_ends_before_the_end_of_the_range_lags(brokers: TwoBrokers, hi
     load(brokers, history, items(6_000), items(4_000))
     report = partition(brokers, extent=Extent(until=Until(offset=5_000)))
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 4_000, (4_000, 5_000))
+
+
+def test_time_after_the_last_record_compares_nothing(brokers: TwoBrokers, history: History) -> None:
+    load(brokers, history, items(2_500), items(2_500))
+    report = partition(brokers, extent=Extent(since_ms=NOW_MS + 8_000_000))
+    assert (report.outcome, report.records, report.ranges) == (Outcome.NOTHING, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("at", "fault"),
+    [
+        *[(at, fault) for at in (9_001, 10_500, 11_998) for fault in ("missing", "altered", "extra")],
+        (9_000, "missing"),
+        (9_000, "altered"),
+        (11_999, "altered"),
+        (11_999, "extra"),
+    ],
+)
+def test_fault_among_the_last_records_is_found_at_its_offset(
+    brokers: TwoBrokers, history: History, at: int, fault: str
+) -> None:
+    copied = items()
+    if fault == "missing":
+        del copied[at]
+    elif fault == "altered":
+        copied[at] = copied[at]._replace(value=b"another")
+    else:
+        copied.insert(at, Content(NOW_MS + 1000 * at, b"foreign", b"foreign"))
+    load(brokers, history, items(), copied)
+    report = partition(brokers, extent=Extent(last_offsets=3_000))
+    assert report.outcome is Outcome.DIFFERENT
+    if fault == "extra":
+        assert extra(report) == [(at, at + 1)]
+    elif fault == "missing":
+        assert missing(report) == [(at, at + 1)]
+    else:
+        assert [each for each, _ in altered(report)] == [(at, at + 1)]
 
 
 def test_copy_that_is_behind_the_whole_range_has_not_mirrored_it(

@@ -9,11 +9,11 @@ import pytest
 
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec
-from shoal.verify import Outcome, PartitionReport
-from tests.world.batches import Content
+from shoal.verify import DifferenceKind, Outcome, PartitionReport
+from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.history import NOW_MS
-from tests.world.verifying import cut, lay_out, missing, verified
+from tests.world.verifying import altered, cut, lay_out, missing, verified
 
 LEGACY_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
@@ -94,6 +94,47 @@ def rebuilt(request: pytest.FixtureRequest, sides: Sides) -> Sides:
     return sides
 
 
+# Equal
+
+
+def test_verify_accepts_both_times_of_a_log_append_time_batch(sides: Sides) -> None:
+    found = items(4)
+    appended = NOW_MS + 1000
+    sides.write(found, Codec.LZ4, append_time=appended)
+    sides.plain(2)
+    sides.mirror()
+    later = [item._replace(timestamp=appended) for item in found]
+    for copy in (found, later, [*found[:2], *later[2:]]):
+        lay_out(sides.brokers, cut([*copy, *sides.items[4:]], 4, codec=Codec.GZIP))
+        assert sides.report().outcome is Outcome.EQUAL
+    wrong = [found[0]._replace(timestamp=appended + 1), *found[1:]]
+    lay_out(sides.brokers, cut([*wrong, *sides.items[4:]], 4, codec=Codec.GZIP))
+    report = sides.report()
+    assert altered(report) == [((0, 1), (0, 1))]
+    assert "timestamp" in str(report.differences[0].detail)
+
+
+# Compaction after the copy
+
+
+def later(found: Sequence[Content]) -> list[Content]:
+    """Return new records with the same keys."""
+    return [each._replace(timestamp=each.timestamp + 1000, value=b"later") for each in found]
+
+
+def test_verify_after_compaction_does_not_compare_records_without_a_key(sides: Sides) -> None:
+    keyless = [each._replace(key=None) for each in items(2, 90)]
+    sides.plain(3)
+    sides.holed([0, 2, 3], 6, Codec.NONE)
+    sides.plain(2)
+    sides.mirror()
+    lay_out(sides.brokers, cut([*sides.items[:6], *keyless, *sides.items[6:]], 3))
+    report = sides.report()
+    assert (report.outcome, report.removed) == (Outcome.NOT_COMPARED, 0)
+    assert [each.destination for each in report.not_compared] == [(6, 8)]
+    assert re.search(r"cluster.*copied", report.not_compared[0].reason)
+
+
 # Bounds
 
 
@@ -137,3 +178,18 @@ def test_verify_names_a_large_batch_missing_in_a_recompressed_copy(sides: Sides,
     report = sides.report()
     assert (missing(report), report.records) == ([(33, 33 + count)], 66)
     assert len(report.differences) == 1
+
+
+def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(brokers: TwoBrokers) -> None:
+    # Another tool copies the times that consumers see. The difference is in a batch without an append time.
+    created = [Content(NOW_MS + number, b"k%d" % number, b"value") for number in range(60)]
+    parts = [(created[:20], NOW_MS + 5000), (created[20:25], None), (created[25:], NOW_MS + 9000)]
+    (history,) = brokers.topic()
+    copied: list[Content] = []
+    for part, append_time in parts:
+        history.write(part, append_time=append_time)
+        copied += [each._replace(timestamp=append_time or each.timestamp) for each in part]
+    del copied[22]
+    lay_out(brokers, [encode(copied)])
+    (report,) = verified(brokers, group="none").partitions
+    assert [(each.kind, each.source) for each in report.differences] == [(DifferenceKind.MISSING, (22, 23))]

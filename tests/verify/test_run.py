@@ -19,6 +19,20 @@ from tests.world.verifying import altered, extra, flip, partition, rewrite, veri
 # Topics and partitions
 
 
+def test_verify_of_an_absent_topic_or_partition_is_not_compared(brokers: TwoBrokers) -> None:
+    brokers.source.create_topic("topic", 2)
+    brokers.destination.create_topic("topic", 1)
+    report = verified(brokers)
+    assert [each.outcome for each in report.partitions] == [Outcome.NOTHING, Outcome.NOT_COMPARED]
+    assert all(each in str(report.partitions[1].reason) for each in ("topic-1", "destination"))
+    report = verify(
+        brokers.settings.source, brokers.settings.destination, {"topic": "other", "nothing": "topic"}
+    )
+    assert [str(each.source) for each in report.partitions] == ["nothing-0", "topic-0", "topic-1"]
+    assert all("no such topic" in str(each.reason) for each in report.partitions)
+    assert report.exit_code == 3
+
+
 def test_verify_reports_records_of_a_surplus_partition_as_extra(brokers: TwoBrokers) -> None:
     brokers.source.create_topic("topic", 1)
     brokers.destination.create_topic("topic", 3)
@@ -32,6 +46,29 @@ def test_verify_reports_records_of_a_surplus_partition_as_extra(brokers: TwoBrok
 
 
 # Brokers that fail
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"api": ApiKey.FETCH, "drop": "before"},
+        {"api": ApiKey.FETCH, "drop": "within"},
+        {"api": ApiKey.FETCH, "error": ErrorCode.NOT_LEADER_OR_FOLLOWER, "times": 2},
+        {"api": ApiKey.LIST_OFFSETS, "error": ErrorCode.LEADER_NOT_AVAILABLE},
+        {"api": ApiKey.LIST_OFFSETS, "drop": "before"},
+        {"api": ApiKey.OFFSET_FETCH, "error": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS},
+        {"api": ApiKey.METADATA, "drop": "before"},
+    ],
+)
+def test_verify_retries_transient_errors(
+    brokers: TwoBrokers, history: History, fault: dict[str, object]
+) -> None:
+    history.plain(3, 2)
+    brokers.run()
+    for broker in (brokers.source, brokers.destination):
+        broker.faults.add(**fault)  # type: ignore[arg-type]
+    report = verified(brokers)
+    assert (report.equal, report.records) == (True, 5)
 
 
 def test_verify_with_a_lasting_error_is_not_compared(brokers: TwoBrokers, history: History) -> None:

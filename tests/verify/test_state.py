@@ -12,12 +12,13 @@ import pytest
 from shoal.cli import main
 from shoal.errors import ConfigError, ShoalError
 from shoal.protocol.apis import ApiKey
-from shoal.verify import DifferenceKind, Outcome, VerifyReport, verify
+from shoal.verify import DifferenceKind, Extent, Outcome, VerifyReport, verify
 from tests.snapshots import Texts
+from tests.world import batches
 from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
-from tests.world.history import History
+from tests.world.history import NOW_MS, History
 from tests.world.verifying import lay_out
 
 Compare = Callable[..., VerifyReport]
@@ -57,6 +58,42 @@ def test_comparison_continues_behind_the_records_of_the_last_one(
     copy(brokers)
     assert compare().records == 4
     assert (compare().records, compare().exit_code) == (0, 0)
+
+
+def test_lag_of_the_copy_is_no_difference_and_is_compared_later(
+    brokers: TwoBrokers, history: History, compare: Compare
+) -> None:
+    history.plain(3, 2, 4)
+    copy(brokers, until=1)
+    first = compare()
+    assert (first.records, first.outcome, first.partitions[0].not_mirrored) == (3, Outcome.EQUAL, (3, 9))
+    copy(brokers)
+    assert compare().records == 6
+
+
+def test_mirror_of_shoal_is_compared_behind_the_state(
+    brokers: TwoBrokers, history: History, compare: Compare
+) -> None:
+    for _ in range(3):
+        history.plain(3, 2)
+        brokers.run()
+        assert compare().records == 5
+
+
+def test_difference_is_reported_by_each_comparison(
+    brokers: TwoBrokers, history: History, compare: Compare
+) -> None:
+    history.plain(3)
+    copy(brokers)
+    compare()
+    history.plain(2, 4)
+    found = [bytearray(each.view) for each in batches_of(brokers.source.log("topic"))]
+    found[1] = batches.batch([b"an", b"other"], base_timestamp=NOW_MS)
+    lay_out(brokers, found)
+    for _ in range(2):
+        result = compare()
+        assert (result.records, result.exit_code) == (4, 1)
+        assert [each.source for each in result.partitions[0].differences] == [(3, 5)]
 
 
 def test_failed_comparison_keeps_the_positions(
@@ -129,6 +166,17 @@ def test_partition_that_cannot_be_compared_is_compared_when_it_can(
     assert compare().outcome is Outcome.NOT_COMPARED
     copy(brokers)
     assert compare().records == 3
+
+
+def test_first_comparison_may_begin_with_the_last_records(
+    brokers: TwoBrokers, history: History, compare: Compare
+) -> None:
+    history.plain(*[100] * 60)
+    copy(brokers)
+    assert compare(extent=Extent(last_offsets=2_000)).records == 2_000
+    history.plain(5)
+    copy(brokers)
+    assert compare(extent=Extent(last_offsets=2_000)).records == 5
 
 
 @pytest.mark.parametrize(

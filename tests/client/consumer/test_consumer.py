@@ -6,9 +6,11 @@ import re
 
 import pytest
 from confluent_kafka import Consumer as TheirConsumer
+from confluent_kafka import Producer as TheirProducer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from shoal import Committed, ConsumerRecord, RawConsumer, RawRecord
+from shoal.client.consumer import TimestampType
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, NoPosition
 from shoal.records import Codec, RecordBatch, read_header, read_records, verify_crc
@@ -28,6 +30,30 @@ def offsets(record: RawRecord) -> list[int]:
 
 
 # Records
+
+
+def test_records_equal_those_of_confluent_kafka(broker: Broker) -> None:
+    producer = TheirProducer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
+    for number in range(100):
+        key = None if number % 3 == 0 else b"k%d" % number
+        value = None if number % 5 == 0 else b"v%d" % number
+        producer.produce("topic", value, key, 0, timestamp=1_000 + number, headers=[("h", b"x"), ("n", None)])
+    producer.flush()
+    with consumer(broker) as ours:
+        ours.assign([FIRST])
+        records = take(ours, 100)
+    for number, record in enumerate(records):
+        assert record == ConsumerRecord(
+            "topic",
+            0,
+            number,
+            1_000 + number,
+            TimestampType.CREATE_TIME,
+            None if number % 3 == 0 else b"k%d" % number,
+            None if number % 5 == 0 else b"v%d" % number,
+            (("h", b"x"), ("n", None)),
+            record.leader_epoch,
+        )
 
 
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])
@@ -70,6 +96,19 @@ def test_batch_that_contains_the_position_is_cropped(log: History, broker: Broke
     assert (cropped.base_offset, cropped.offset, cropped.record_count, cropped.codec) == (7, 9, 3, codec)
     assert offsets(cropped) == [7, 8, 9]
     assert (whole.base_offset, whole.offset) == (10, 13)
+
+
+def test_raw_batch_with_holes_counts_its_records(log: History, broker: Broker) -> None:
+    log.holed(5, [1, 4])
+    with consumer(broker, fetch_raw_bytes=True) as ours:
+        ours.assign([FIRST])
+        (record,) = raw(ours, 1)
+        assert (record.base_offset, record.offset, record.record_count) == (0, 4, 3)
+        assert offsets(record) == [0, 2, 3]
+        ours.seek(FIRST, 3)
+        (cropped,) = raw(ours, 1)
+        assert (cropped.base_offset, cropped.offset, cropped.record_count) == (3, 3, 1)
+        assert ours.position(FIRST) == 5
 
 
 def test_raw_old_messages_become_batches(log: History, broker: Broker) -> None:

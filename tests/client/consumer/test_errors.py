@@ -22,6 +22,21 @@ from tests.world.logs import lose_tail
 from tests.world.waiting import wait_until
 
 
+@pytest.mark.parametrize("fetch_raw_bytes", [False, True])
+def test_consumer_follows_moved_leaders(fetch_raw_bytes: bool) -> None:
+    with BrokerCluster(2) as cluster:
+        cluster.create_topic("topic", 2)
+        log = History(cluster.nodes[0].log("topic", 0))
+        with consumer(cluster, fetch_raw_bytes=fetch_raw_bytes) as ours:
+            ours.assign([FIRST])
+            seen: list[int] = []
+            for number in range(6):
+                cluster.move_leader("topic", 0, number % 2 + 1)
+                log.plain(2, leader_epoch=log.log.leader_epoch)
+                seen += [record.offset for record in take(ours, 1 if fetch_raw_bytes else 2)]
+            assert seen == ([1, 3, 5, 7, 9, 11] if fetch_raw_bytes else list(range(12)))
+
+
 def test_consumer_follows_stopped_and_restarted_nodes() -> None:
     with BrokerCluster(2) as cluster:
         cluster.create_topic("topic", 1)
@@ -35,6 +50,16 @@ def test_consumer_follows_stopped_and_restarted_nodes() -> None:
                 log.plain(1, leader_epoch=log.log.leader_epoch)
                 take(ours, 1)
                 cluster.start_node(node_id)
+
+
+@pytest.mark.parametrize("drop", ["before", "within"])
+def test_fetch_on_a_lost_connection_is_repeated(log: History, broker: Broker, drop: str) -> None:
+    log.plain(2, 2)
+    for _ in range(3):
+        broker.faults.add(ApiKey.FETCH, drop=drop)  # type: ignore[arg-type]
+    with consumer(broker) as ours:
+        ours.assign([FIRST])
+        assert [record.offset for record in take(ours, 4)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal import RebalanceListener, TopicPartition
+from shoal import Committed, RawConsumer, RebalanceListener, TopicPartition
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
@@ -54,6 +54,27 @@ def test_two_members_read_everything_once(broker: Broker, log: History, strategy
         assert first.group_assignment()[first.member_id] == list(first.assignment)
         assert told.events[0][0] == "assigned"
         assert ("revoked", ["topic-0", "topic-1"]) in told.events
+
+
+def test_listener_can_commit_revoked_and_seek_assigned_partitions(broker: Broker, log: History) -> None:
+    log.plain(5)
+
+    class Committing(RebalanceListener):
+        def __init__(self, owner: RawConsumer) -> None:
+            self.owner = owner
+
+        def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            self.owner.commit({each: self.owner.position(each) for each in partitions}, metadata="revoked")
+
+        def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            if FIRST in partitions:
+                self.owner.seek(FIRST, 3)
+
+    with consumer(broker, group_id="group") as ours:
+        ours.subscribe(["topic"], Committing(ours))
+        assert [record.offset for record in take(ours, 2)] == [3, 4]
+    with consumer(broker, group_id="group") as ours:
+        assert ours.committed(FIRST) == {FIRST: Committed(5, "revoked")}
 
 
 def test_listener_is_called_if_commits_are_not_authorized(broker: Broker, log: History) -> None:

@@ -14,14 +14,15 @@ from shoal.client.assignors import ASSIGNORS
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
+from shoal.client.groups import group_assignment
 from shoal.client.membership import Membership, MembershipSettings, RebalanceListener
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from shoal_broker import Broker
+from shoal_broker import Broker, BrokerCluster
 from shoal_broker.coordination.group import Group
-from tests.world.clocks import Ahead
+from tests.world.clocks import Ahead, Time
 from tests.world.clusters import config_of
 from tests.world.waiting import wait_until
 
@@ -144,6 +145,17 @@ ALL = ["topic-0", "topic-1", "topic-2", "topic-3"]
 # Alone
 
 
+def test_membership_of_only_member_owns_all_until_close(broker: Broker) -> None:
+    with polled(broker, settings()) as member:
+        wait_until(lambda: member.owned == ALL)
+        with Cluster(config_of("source", broker)) as cluster:
+            assert group_assignment(cluster, "group") == {
+                member.membership.identity.member_id: list(member.membership.owned)
+            }
+    assert member.told.events == [("assigned", ALL), ("revoked", ALL)]
+    assert broker.groups.read("group", lambda group: len(group.members)) == 0
+
+
 @pytest.mark.parametrize("strategy", ASSIGNORS)
 def test_join_sends_subscription_version_3(broker: Broker, strategy: str) -> None:
     with polled(broker, settings(strategy), ["topic", "another"]) as member:
@@ -153,6 +165,25 @@ def test_join_sends_subscription_version_3(broker: Broker, strategy: str) -> Non
         assert sent[strategy] == (
             b"\0\3\0\0\0\2\0\7another\0\5topic" + 4 * b"\xff" + b"\0\0\0\0\xff\xff\xff\xff\xff\xff"
         )
+
+
+def test_pattern_includes_new_topics(broker: Broker) -> None:
+    broker.create_topic("other")
+    given = settings(metadata_max_age_ms=100)
+    with polled(broker, given, re.compile("top.*")) as member:
+        wait_until(lambda: member.owned == ALL)
+        broker.create_topic("topper")
+        wait_until(lambda: "topper-0" in member.owned)
+        assert "other-0" not in member.owned
+
+
+def test_subscribe_to_other_topics_rebalances(broker: Broker) -> None:
+    broker.create_topic("other")
+    with polled(broker, settings()) as member:
+        wait_until(lambda: member.owned == ALL)
+        member.membership.subscribe(["other"])
+        wait_until(lambda: member.owned == ["other-0"])
+    assert ("revoked", ALL) in member.told.events
 
 
 def test_on_renewed_receives_the_time_of_the_request(broker: Broker) -> None:
@@ -251,6 +282,16 @@ def test_static_member_returns_without_rebalance(broker: Broker) -> None:
             again.leave()
 
 
+def test_static_leader_that_returns_watches_the_topics(broker: Broker) -> None:
+    given = settings(instance_id="one", metadata_max_age_ms=100)
+    with polled(broker, given) as first:
+        wait_until(lambda: first.owned == ALL)
+    with polled(broker, given) as again:
+        wait_until(lambda: again.owned == ALL)
+        broker.topics.grow(broker.topics.topic("topic"), 5)
+        wait_until(lambda: again.owned == [*ALL, "topic-4"])
+
+
 def test_static_member_replaced_by_another_process_raises(broker: Broker) -> None:
     with polled(broker, settings(instance_id="one")) as first:
         wait_until(lambda: first.owned == ALL)
@@ -284,6 +325,31 @@ def test_member_without_poll_leaves_and_poll_joins_again(broker: Broker) -> None
             wait_until(has_its_half)
 
 
+def test_static_member_without_poll_stays_until_session_ends() -> None:
+    time = Time()
+    with Broker(clock=time) as broker:
+        broker.create_topic("topic", 4)
+        with polled(broker, settings(instance_id="slow", max_poll_interval_ms=500)) as slow:
+            wait_until(lambda: slow.owned == ALL)
+            slow.stop_polling()
+            wait_until(lambda: slow.membership.identity.member_id == "")
+            time.now += SESSION_MS / 1000 - 0.1
+            broker.groups.expire()
+            assert broker.groups.read("group", lambda group: len(group.members)) == 1
+            time.now += 0.1
+            wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 0)
+
+
+def test_member_unknown_to_the_group_loses_partitions_and_joins_again(broker: Broker) -> None:
+    with polled(broker, settings()) as member:
+        wait_until(lambda: member.owned == ALL)
+        forgotten = member.membership.identity
+        broker.groups.leave("group", forgotten.member_id, None)
+        wait_until(lambda: ("lost", ALL) in member.told.events)
+        wait_until(lambda: member.owned == ALL)
+        assert member.membership.identity.member_id != forgotten.member_id
+
+
 def expire_former_member(broker: Broker, clock: Ahead) -> None:
     """End the session of a member that has forgotten its id, once it waits to join by another."""
 
@@ -292,6 +358,19 @@ def expire_former_member(broker: Broker, clock: Ahead) -> None:
 
     wait_until(lambda: broker.groups.read("group", waits))
     clock.pass_by(SESSION_MS / 1000)
+
+
+@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
+@pytest.mark.parametrize("drop", ["before", "after"])
+def test_membership_after_lost_connection_continues(
+    broker: Broker, clock: Ahead, api: ApiKey, drop: str
+) -> None:
+    fault = broker.faults.add(api, drop=drop)  # type: ignore[arg-type]
+    with polled(broker, settings()) as member:
+        assert broker.faults.wait_for(fault)
+        if (api, drop) == (ApiKey.JOIN_GROUP, "after"):
+            expire_former_member(broker, clock)
+        wait_until(lambda: member.owned == ALL)
 
 
 @pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
@@ -354,6 +433,27 @@ def test_members_without_common_assignor_are_refused(broker: Broker) -> None:
             assert isinstance(second.failure, BrokerError)
             assert second.failure.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert first.owned == ALL
+
+
+def test_membership_after_coordinator_restart_continues() -> None:
+    with BrokerCluster(2) as cluster:
+        first, second = cluster.nodes
+        cluster.create_topic("topic", 4)
+        heartbeats = [node.faults.add(ApiKey.HEARTBEAT, times=None) for node in cluster.nodes]
+
+        def hits() -> int:
+            return sum(fault.hits for fault in heartbeats)
+
+        with polled(first, settings()) as member:
+            wait_until(lambda: member.owned == ALL and hits() > 0)
+            before = member.membership.identity
+            for node in (first, second):
+                cluster.stop_node(node.node_id)
+                cluster.start_node(node.node_id)
+                reached = hits()
+                wait_until(lambda reached=reached: hits() > reached + 1)  # type: ignore[misc]
+            assert member.membership.identity == before
+            assert member.told.events == [("assigned", ALL)]
 
 
 def test_close_during_a_rebalance_does_not_delay_others(broker: Broker) -> None:

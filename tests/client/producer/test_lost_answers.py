@@ -3,17 +3,69 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
+from shoal import RecordMetadata
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, DeliveryTimedOut, Disconnected
 from shoal.protocol.apis import ApiKey
-from shoal_broker import Broker
+from shoal_broker import Broker, BrokerCluster
 from tests.client.producer.produced import producer, values
+from tests.world.contents import batches_of
 from tests.world.faults import answers
+
+
+def test_refused_batch_leaves_the_others_in_order(broker: Broker) -> None:
+    with producer(broker, batch_size=1) as ours:
+        futures: list[Future[RecordMetadata]] = []
+        refused = []
+        for number in range(60):
+            if number % 20 == 10:
+                futures[-1].result(10)
+                refused.append(broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.INVALID_TIMESTAMP))
+            futures.append(ours.send("topic", b"%d" % number, partition=0))
+        assert ours.flush(20)
+    failed = [number for number, future in enumerate(futures) if future.exception()]
+    assert len(failed) == 3
+    assert all("INVALID_TIMESTAMP" in str(futures[number].exception()) for number in failed)
+    assert values(broker) == [b"%d" % number for number in range(60) if number not in failed]
+    # The batch after a failed one begins a new epoch, which fences requests in flight of the old one.
+    epochs = [batch.header.producer_epoch for batch in batches_of(broker.log("topic", 0))]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] >= 1
+
+
+def test_unknown_producer_id_is_recovered(broker: Broker) -> None:
+    with producer(broker, batch_size=1) as ours:
+        ours.send("topic", b"a", partition=0).result(10)
+        for code in (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH):
+            broker.faults.add(ApiKey.PRODUCE, error=code)
+            assert ours.send("topic", b"b", partition=0).result(10)
+    assert values(broker) == [b"a", b"b", b"b"]
+
+
+def test_producer_waits_for_restarted_nodes() -> None:
+    with BrokerCluster(2) as cluster:
+        cluster.create_topic("topic", 2)
+        with producer(cluster, batch_size=100, request_timeout_ms=2000) as ours:
+            futures = []
+            for number in range(300):
+                if number in (50, 150):
+                    cluster.stop_node(number // 100 + 1)
+                if number in (100, 200):
+                    cluster.start_node(number // 100)
+                futures.append(ours.send("topic", b"%d" % number, partition=number % 2))
+                time.sleep(0.001)
+            assert ours.flush(30)
+        for partition in range(2):
+            stored = values(cluster.nodes[0], partition)
+            assert stored == [b"%d" % number for number in range(300) if number % 2 == partition]
+
 
 #: Any acknowledgement arrives within this time, on a busy machine as well.
 TIMEOUTS = {"request_timeout_ms": 1500, "delivery_timeout_ms": 3000}
@@ -35,6 +87,17 @@ def test_batch_after_delivery_timeout_fails_and_later_ones_are_sent(broker: Brok
         assert [future.exception() for future in after] == [None] * 5
     stored = [value for value in values(broker) if not (value or b"").startswith(b"late")]
     assert stored == [b"before", *(b"after %d" % number for number in range(5))]
+
+
+def test_written_batch_in_doubt_is_not_repeated(broker: Broker) -> None:
+    with producer(broker, batch_size=1, **TIMEOUTS) as ours:
+        ours.send("topic", b"before", partition=0).result(10)
+        fault = broker.faults.add(ApiKey.PRODUCE, drop="after", times=None)
+        late = ours.send("topic", b"late", partition=0)
+        assert isinstance(late.exception(20), DeliveryTimedOut)
+        broker.faults.remove(fault)
+        assert ours.send("topic", b"after", partition=0).result(10).offset == 2
+    assert values(broker) == [b"before", b"late", b"after"]
 
 
 def test_unauthorized_topic_raises(broker: Broker) -> None:

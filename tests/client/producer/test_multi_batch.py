@@ -45,6 +45,23 @@ def test_stock_broker_receives_one_batch_per_request(broker: Broker) -> None:
     assert counted.hits >= 50
 
 
+def test_multi_batch_request_in_doubt_is_resolved_by_a_stock_broker(generous: Broker) -> None:
+    given = some_batches(60, records=2)
+    with producer(generous, send_raw_bytes=True) as ours:
+        ours.send("topic", given[0], partition=0).result(10)
+        slow = generous.faults.add(ApiKey.PRODUCE, delay_s=0.3)
+        futures = [ours.send("topic", each, partition=0) for each in given[1:3]]
+        assert generous.faults.wait_for(slow)
+        # Batches that collect meanwhile go in one request, whose response is lost after the write.
+        lost = generous.faults.add(ApiKey.PRODUCE, drop="after", times=2)
+        futures += [ours.send("topic", each, partition=0) for each in given[3:]]
+        assert generous.faults.wait_for(lost)
+        generous.config["shoal.multi.batch.produce"] = "false"
+        assert ours.flush(20)
+    assert results(futures) == [2 * number + 1 for number in range(1, 60)]
+    assert values(generous) == expected_values(60, records=2)
+
+
 def test_another_writer_makes_multi_batch_requests_smaller(generous: Broker) -> None:
     given = some_batches(300, records=1)
     with producer(generous, send_raw_bytes=True) as ours, producer(generous) as foreign:
@@ -73,6 +90,24 @@ def test_invalid_batch_among_several_is_named_and_the_others_are_written(generou
         refused.result()
     assert [future.exception() for future in futures] == [None] * 50
     assert values(generous, topic="small") == expected_values(50, records=1)
+
+
+def test_multi_batch_request_refused_repeatedly_is_split(generous: Broker) -> None:
+    given = some_batches(40, records=1)
+    with producer(generous, send_raw_bytes=True) as ours:
+        ours.send("topic", given[0], partition=0).result(10)
+        slow = generous.faults.add(ApiKey.PRODUCE, delay_s=0.2)
+        futures = [ours.send("topic", each, partition=0) for each in given[1:3]]
+        assert generous.faults.wait_for(slow)
+        generous.faults.add(ApiKey.PRODUCE, error=ErrorCode.CORRUPT_MESSAGE, times=6)
+        futures += [ours.send("topic", each, partition=0) for each in given[3:]]
+        assert ours.flush(20)
+    refused = [number for number, future in enumerate(futures, 1) if future.exception()]
+    assert len(refused) < 5
+    assert [value for value in expected_values(40, records=1) if value in set(values(generous))] == values(
+        generous
+    )
+    assert len(values(generous)) == 40 - len(refused)
 
 
 #: Whether the leader had written the batch that it answered so.

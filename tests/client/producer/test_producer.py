@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal import RawConsumer, RawProducer, RawRecord
+from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata
 from shoal.client.producer.producer import partition_of_key
 from shoal.errors import BrokerError, ConfigError, CorruptBatch, UnsupportedBatch
 from shoal.protocol.apis import ApiKey
@@ -15,8 +15,38 @@ from tests.snapshots import Texts
 from tests.world import batches
 from tests.world.contents import batches_of, content_of
 from tests.world.history import History
+from tests.world.waiting import wait_until
 
 # Records
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_records_are_stored_as_given(broker: Broker, codec: Codec) -> None:
+    with producer(broker, compression_type=codec.name.lower()) as ours:
+        futures = [
+            ours.send(
+                "topic",
+                None if number % 5 == 0 else b"v%d" % number,
+                key=None if number % 3 == 0 else b"k%d" % number,
+                partition=0,
+                headers={"h": b"x", "n": None},
+                timestamp_ms=1_000_000 + number,
+            )
+            for number in range(100)
+        ]
+    assert results(futures) == list(range(100))
+    assert futures[7].result() == RecordMetadata("topic", 0, 7, 7, 1_000_007)
+    stored = content_of(broker.log("topic", 0))
+    assert [(each.key, each.value, each.headers, each.timestamp) for each in stored] == [
+        (
+            None if number % 3 == 0 else b"k%d" % number,
+            None if number % 5 == 0 else b"v%d" % number,
+            (("h", b"x"), ("n", None)),
+            1_000_000 + number,
+        )
+        for number in range(100)
+    ]
+    assert {batch.header.codec_id for batch in batches_of(broker.log("topic", 0))} == {codec}
 
 
 def test_records_sent_while_a_leader_answers_become_one_batch(broker: Broker) -> None:
@@ -61,6 +91,16 @@ def test_partition_of_key_is_by_kafka_s_hash(key: bytes, expected: int) -> None:
     assert partition_of_key(key, 2**31) == expected & 0x7FFFFFFF
 
 
+def test_new_partitions_are_noticed(broker: Broker) -> None:
+    with producer(broker, metadata_max_age_ms=50) as ours:
+        assert ours.partitions_for("topic") == 2
+        topic = broker.topics.get("topic")
+        assert topic
+        broker.topics.grow(topic, 3)
+        wait_until(lambda: ours.partitions_for("topic") == 3 or not ours.send("topic", b"x").result(10))
+        assert ours.send("topic", b"x", partition=2).result(10).offset >= 0
+
+
 def test_partition_newer_than_the_metadata_is_found(broker: Broker) -> None:
     with producer(broker) as ours:
         assert ours.partitions_for("topic") == 2
@@ -75,6 +115,20 @@ def test_invalid_timestamp_is_refused_and_the_producer_continues(broker: Broker)
                 ours.send("topic", b"x", partition=0, timestamp_ms=nonsense)  # type: ignore[arg-type]
         assert ours.send("topic", b"x", partition=0, timestamp_ms=0).result(10).offset == 0
         assert ours.failure is None
+
+
+def test_record_too_large_for_the_topic_fails_with_its_batch(broker: Broker) -> None:
+    broker.create_topic("small", 1, {"max.message.bytes": "1000"})
+    with producer(broker, batch_size=500) as ours:
+        futures = [ours.send("small", b"%04d" % number * 25) for number in range(100)]
+        huge = ours.send("small", b"x" * 5000)
+        last = ours.send("small", b"last")
+        assert ours.flush(20)
+    assert sorted(results(futures)) == list(range(100))
+    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        huge.result()
+    assert values(broker, topic="small") == [b"%04d" % number * 25 for number in range(100)] + [b"last"]
+    assert last.result().offset == 100
 
 
 def test_bytes_of_a_batch_may_change_after_send(broker: Broker) -> None:

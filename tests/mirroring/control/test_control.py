@@ -433,6 +433,32 @@ def test_partition_of_a_silent_task_moves_after_its_lease(driver: TaskServer) ->
     driver.server.close()
 
 
+def test_silent_task_keeps_its_partitions_without_another(driver: TaskServer) -> None:
+    driver.server.renew(MemberId(), 60.0)
+    want(driver, ORDERS)
+    with Silent(driver):
+        driver.server.look()
+        assert driver.server.tasks == 1
+
+
+def test_task_that_does_not_leave_in_time_becomes_an_orphan() -> None:
+    driver = TaskServer(Timing(leaving_patience_s=0.1))
+    driver.server.renew(MemberId(), 1.0)
+    want(driver, ORDERS, CLICKS)
+    with driver.connect() as first:
+        wait_until(lambda: has(first, ORDERS, CLICKS))
+        with driver.connect() as second:
+            wait_until(lambda: len(first.assignment) == 1)
+
+            def look() -> bool:
+                driver.server.renew(MemberId(), 1.0)
+                return has(second, ORDERS, CLICKS)
+
+            wait_until(look)
+            wait_until(lambda: lapses(first))
+    driver.server.close()
+
+
 def test_withdrawn_partition_is_left_or_its_task_is_let_go(driver: TaskServer) -> None:
     want(driver, ORDERS)
     with driver.connect() as first:
@@ -484,6 +510,14 @@ def test_partition_left_with_a_commit_in_doubt_begins_in_a_new_generation(driver
     with driver.connect() as second:
         wait_until(lambda: has(second, PARTITION))
         assert len(generations.members) == 2
+
+
+def test_partition_left_without_a_doubt_needs_no_new_generation(driver: TaskServer) -> None:
+    generations = Generations(driver)
+    pass_on(driver, is_settled=True)
+    with driver.connect() as second:
+        wait_until(lambda: has(second, PARTITION))
+    assert len(generations.members) == 1
 
 
 def test_generation_that_several_tasks_ask_for_begins_once(driver: TaskServer) -> None:

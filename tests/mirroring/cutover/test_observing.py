@@ -19,6 +19,8 @@ from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from shoal_broker.faults import Fault
 from tests.world.clusters import TwoBrokers
+from tests.world.history import History
+from tests.world.logs import lagging
 
 
 @contextmanager
@@ -48,6 +50,18 @@ def test_look_at_many_partitions_sends_one_request_of_a_kind_to_each_leader(brok
         assert len(observer.partitions()) == 50
     # The high watermarks, the last stable offsets and the starts.
     assert [each.hits for each in requests.values()] == [1, 1, 3, 1]
+
+
+def test_records_that_followers_lack_lie_behind_the_end(brokers: TwoBrokers) -> None:
+    brokers.topic()
+    log = lagging(brokers.source, "topic", 3)
+    History(log).plain(5)
+    with observed(brokers) as observer:
+        (seen,) = observer.partitions()
+        assert (seen.end, seen.log_end, seen.unreplicated) == (3, 5, 2)
+        log.lag_ends()
+        (seen,) = observer.partitions()
+        assert (seen.end, seen.unreplicated) == (5, 0)
 
 
 def test_acl_that_the_destination_lacks_is_drift(

@@ -141,12 +141,30 @@ def test_cutover_whose_expression_matches_no_group_warns(clusters: Clusters, tmp
     assert all(each in report.warnings[0] for each in ("no consumer group", "'.*'"))
 
 
+def test_cutover_verifies_after_the_cut_only_the_new_records(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.problems = {1.0: lambda: write(clusters, 100)}
+    report = cut(clusters, tmp_path)
+    assert report.certificate is not None
+    assert [each.records for each in clusters.compared] == [90, 10]
+    assert report.certificate.partitions[0].records == 100
+
+
 def write(clusters: Clusters, end: int, copied: int | None = None) -> None:
     clusters.end, clusters.position = end, end if copied is None else copied
 
 
 def produce_on(clusters: Clusters) -> None:
     clusters.problems = {float(at): lambda: write(clusters, clusters.end + 1) for at in range(1, 200)}
+
+
+def test_quiet_counts_from_the_last_write_to_a_leader(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.problems = {3.0: lambda: write(clusters, 91)}
+    events: list[GateEvent] = []
+    report = cut(clusters, tmp_path, events.append)
+    assert report.exit_code == 0
+    quiet = [each for each in events if each.gate is Gate.QUIET]
+    assert "orders-0" in quiet[-2].reasons[0]
+    assert quiet[-1].elapsed_s == pytest.approx(8.0)
 
 
 def test_producer_that_writes_during_the_commits_ends_the_cutover_with_a_count_of_the_commits(
@@ -208,6 +226,13 @@ def test_page_that_cannot_be_written_is_a_warning(clusters: Clusters, tmp_path: 
     assert f"{tmp_path / 'c.html'}" in warning
 
 
+def test_transient_error_is_a_reason_to_wait(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.errors = [Disconnected("a:1", "reset")]
+    events: list[GateEvent] = []
+    assert cut(clusters, tmp_path, events.append).exit_code == 0
+    assert "reset" in events[1].reasons[0]
+
+
 def test_error_that_time_cannot_heal_fails_the_gate(clusters: Clusters, tmp_path: Path) -> None:
     clusters.errors = [BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "the group")]
     report = cut(clusters, tmp_path)
@@ -258,3 +283,19 @@ def test_error_after_a_long_verification_times_out_only_if_it_lasts(
     if report.closed is not None:
         assert (report.closed.gate, report.closed.is_timed_out) == (Gate.IN_STEP, True)
         assert 3 * TIMEOUT_S <= clusters.now < 4 * TIMEOUT_S
+
+
+def test_offset_that_changes_during_the_commits_is_committed_again(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    commit = clusters.commit_groups
+
+    def reset_once() -> GroupsReport:
+        report = commit()
+        if clusters.commits == 1:
+            clusters.action = Action.WRITE
+        return report
+
+    clusters.commit_groups = reset_once  # type: ignore[method-assign]
+    assert cut(clusters, tmp_path).exit_code == 0
+    assert clusters.commits == 2

@@ -69,6 +69,22 @@ def orders(brokers: TwoBrokers) -> None:
 
 
 @pytest.mark.usefixtures("orders")
+def test_recreated_topic_is_reported(brokers: TwoBrokers) -> None:
+    looked: list[None] = []
+
+    def held_up() -> tuple[()]:
+        looked.append(None)
+        return ()
+
+    with discovering(brokers, held_up) as found:
+        brokers.source.topics.delete(brokers.source.topics.topic("orders"))
+        looks = len(looked)
+        wait_until(lambda: len(looked) > looks + 1)
+        brokers.source.create_topic("orders", 2)
+        wait_until(lambda: found.partitions == {"orders": 2})
+
+
+@pytest.mark.usefixtures("orders")
 def test_refused_topic_warns_once_and_does_not_affect_others(brokers: TwoBrokers) -> None:
     with discovering(brokers) as found:
         refused = brokers.destination.faults.add(

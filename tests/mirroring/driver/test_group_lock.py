@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from shoal.client.coordinator import MemberId
-from shoal.errors import ConfigError, GroupHeld
+from shoal.error_codes import ErrorCode
+from shoal.errors import ConfigError, Disconnected, GroupHeld
 from shoal.mirroring.driver import group_lock as lock
 from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
 from shoal.protocol.apis import ApiKey
@@ -99,6 +100,18 @@ def test_second_mirror_is_refused_with_the_holder_s_name(broker: Broker) -> None
         assert first.lock.lost is None
 
 
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS]
+)
+def test_member_rejoins_after_a_rebalance(broker: Broker, code: ErrorCode) -> None:
+    with Mirror(broker) as mirror:
+        fault = broker.faults.add(ApiKey.HEARTBEAT, error=code)
+        assert broker.faults.wait_for(fault)
+        beats = len(mirror.renewed)
+        wait_until(lambda: len(mirror.renewed) > beats + 2)
+        assert mirror.lock.lost is None
+
+
 def test_group_taken_by_another_after_the_session_is_lost(broker: Broker, clock: Time) -> None:
     with Mirror(broker) as mirror:
         hold = broker.faults.add(ApiKey.HEARTBEAT, drop="before", times=None)
@@ -113,6 +126,14 @@ def test_group_taken_by_another_after_the_session_is_lost(broker: Broker, clock:
             beats = len(second.renewed)
             wait_until(lambda: len(second.renewed) > beats + 2)
             assert len(mirror.renewed) == renewed
+
+
+def test_silent_brokers_are_given_up_after_the_patience(broker: Broker) -> None:
+    mirror = Mirror(broker)
+    broker.stop()
+    with pytest.raises(Disconnected, match=r"source.*cluster"):
+        mirror.lock.acquire([], patience_s=0.2)
+    mirror.lock.release()
 
 
 # The checkpoint directory

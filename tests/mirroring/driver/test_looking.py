@@ -151,6 +151,13 @@ def test_stop_of_a_mirror_that_ends_at_once_is_answered() -> None:
     assert mirror.reported[-1].phase == "stopping"
 
 
+def test_lost_group_ends_the_mirror() -> None:
+    mirror = Mirror()
+    mirror.group.failure = ShoalError("lost")
+    with mirror.running(mirror.copy) as outcome, pytest.raises(ShoalError, match="lost"):
+        outcome.result(30)
+
+
 def test_stopped_partition_ends_a_mirror_that_ends_when_stopped() -> None:
     mirror = Mirror()
     mirror.metrics.apply(report(stopped=[5, "because"]))

@@ -11,10 +11,12 @@ import pytest
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.error_codes import ErrorCode
+from shoal.errors import ShoalError
 from shoal.mirroring.control import ControlServer
 from shoal.mirroring.driver.places import Places
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.starts import Starts
+from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.window import Start, Until
@@ -82,6 +84,21 @@ def begun(stack: ExitStack, brokers: TwoBrokers, topics: Mapping[str, int], **gi
 
 def awaited(driver: Driver, *rows: tuple[str, int, int, int]) -> None:
     wait_until(lambda: driver.rows == list(rows))
+
+
+def test_partition_with_position_continues_there_and_latest_is_resolved_once(
+    brokers: TwoBrokers, stack: ExitStack
+) -> None:
+    first, second = brokers.topic("topic", 2)
+    first.plain(3, 3)
+    brokers.with_settings(first_start=FirstStart.now()).run(brokers.ranges()[:1])
+    second.plain(4)
+    driver = begun(stack, brokers, {"topic": 2}, start=LATEST)
+    awaited(driver, ("topic", 0, 0, OPEN_END), ("topic", 1, 4, OPEN_END))
+    second.plain(5)
+    looks = brokers.source.faults.add(ApiKey.METADATA, times=None)
+    wait_until(lambda: looks.hits >= 3)
+    assert driver.rows[1] == ("topic", 1, 4, OPEN_END)
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -183,3 +200,12 @@ def test_range_until_an_offset_waits_for_its_records(brokers: TwoBrokers, stack:
     awaited(driver, ("topic", 0, 0, 3))
     history.plain(9)
     awaited(driver, ("topic", 0, 0, 7))
+
+
+def test_once_that_gets_no_answer_fails(
+    brokers: TwoBrokers, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.topic("topic", 1)
+    brokers.source.faults.add(ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(ShoalError, match="TOPIC_AUTHORIZATION_FAILED"):
+        begun(stack, brokers, {"topic": 1}, once=True)

@@ -251,6 +251,18 @@ def test_once_with_all_copies_deleted_copies_nothing(mirrors: Mirrors) -> None:
 
 
 @pytest.mark.usefixtures("idle")
+def test_running_mirror_stops_for_a_deleted_copy(mirrors: Mirrors) -> None:
+    service = Service(mirrors)
+    wait_until(lambda: service.now is not None and service.now.states["up to date"] == 2, 30)
+    mirrors.delete_copy("idle")
+    wait_until(lambda: service.now is not None and list(service.now.stopped) == ["idle-0"], 30)
+    History(mirrors.brokers.source.log("orders")).plain(5)  # the others go on
+    wait_until(lambda: mirrors.copied("orders") == 7, 30)
+    assert [each.kind for each in service.end().incidents] == ["destination-loss"]
+    assert mirrors.copied("idle") == -1
+
+
+@pytest.mark.usefixtures("idle")
 @pytest.mark.parametrize("is_back", [False, True])
 def test_running_mirror_with_policy_continue_mirrors_a_deleted_copy_again(
     mirrors: Mirrors, is_back: bool

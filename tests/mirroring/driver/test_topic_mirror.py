@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,12 @@ import pytest
 from shoal.errors import ConfigError
 from shoal.mirroring.cutover.certificate import CutCluster
 from shoal.mirroring.model.progress import Summary
+from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.spark.api import mirror
+from shoal.topic_partition import TopicPartition
 from tests.spark.without_jvm import without_jvm
+from tests.world.contents import content_of
+from tests.world.history import History
 from tests.world.way_back import WayBack, started_way_back
 
 
@@ -40,6 +44,36 @@ def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Going]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with without_jvm(monkeypatch), started_way_back("shoal.source.destination") as way_back:
         yield Going(way_back, tmp_path)
+
+
+def test_mirror_from_a_certificate_copies_the_records_behind_the_cut_once(going: Going) -> None:
+    brokers = going.way_back.two
+    before = content_of(brokers.destination.log("topic"))
+    written = History(brokers.source.log("topic")).plain(2, 5)
+    summary = going.once(group=None)
+    assert (summary.records, summary.stopped) == (7, {})
+    assert going.notices[0].startswith("topic-0: mirrored back")
+    assert content_of(brokers.destination.log("topic")) == before + written.committed
+    assert going.once(group=None).records == 0
+    assert len([each for each in going.notices if "mirrored back" in each]) == 1
+
+
+def test_mirror_from_a_certificate_expects_only_the_records_behind_the_cut(
+    going: Going, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[int] = []
+    expect = Metrics.expect
+
+    def watch(
+        metrics: Metrics, next_offsets: Mapping[TopicPartition, int], *more: Mapping[TopicPartition, int]
+    ) -> None:
+        starts.extend(next_offsets.values())
+        expect(metrics, next_offsets, *more)
+
+    monkeypatch.setattr(Metrics, "expect", watch)
+    History(going.way_back.two.source.log("topic")).plain(2, 5)
+    going.once()
+    assert starts == [8]
 
 
 def test_mirror_from_the_certificate_of_another_cut_creates_no_topic(going: Going) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,12 +10,23 @@ import pytest
 from shoal.mirroring.model.acknowledged import AcknowledgedRun
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.partition import PartitionStatus
-from shoal.mirroring.model.progress import HeldBack
+from shoal.mirroring.model.progress import HeldBack, PartitionIncident
 from shoal.mirroring.model.reports import left_out_report
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.timing import Clock
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, WORKER, report
+
+
+def test_incidents_are_shown_in_their_order() -> None:
+    metrics = Metrics()
+    metrics.apply(report(SECOND, incidents=[["source-retention", "its log begins at 7", 3, True]]))
+    metrics.apply(report(incidents=[["foreign-records", "somebody else", 0, False]]))
+    metrics.apply(report())
+    assert metrics.progress().incidents == (
+        PartitionIncident("topic-1", "source-retention", "its log begins at 7", 3, True),
+        PartitionIncident("topic-0", "foreign-records", "somebody else", 0, False),
+    )
 
 
 def test_newest_100_incidents_are_shown_and_the_others_counted() -> None:
@@ -34,6 +46,20 @@ def test_expected_partitions_count_before_the_first_report() -> None:
     assert (progress.partitions, progress.states["up to date"], progress.lag_records) == (2, 0, 7)
     metrics.apply(report(source_offset=10))
     assert metrics.progress().states["up to date"] == 1
+
+
+def test_waiting_ends_with_a_report_and_stopped_remains() -> None:
+    metrics = Metrics()
+    metrics.apply(report(waiting_for="a leader"))
+    assert metrics.progress().waiting == {"topic-0": "a leader"}
+    metrics.apply(report(stopped=[5, "because"]))
+    metrics.apply(report())
+    progress = metrics.progress()
+    assert progress.waiting == {}
+    assert progress.stopped == {"topic-0": "because"}
+    assert progress.lag_records == 10 - 5  # the missing records
+    (stopped,) = metrics.stopped()
+    assert re.search(r"topic-0.*stopped.*5", str(stopped))
 
 
 class Hand:
@@ -59,6 +85,18 @@ def lag_s(metrics: Metrics, clock: Hand, partition: TopicPartition = FIRST) -> f
     lag: float | None = metrics.partitions()[partition].lag_s
     assert lag == metrics.progress().lag_s  # of one partition the largest is its own
     return lag
+
+
+def test_lag_in_time_is_unknown_until_position_and_end_are(clock: Hand) -> None:
+    metrics = clock.metrics()
+    assert metrics.progress().lag_s is None
+    metrics.apply(report(source_offset=None))
+    assert lag_s(metrics, clock) is None
+    metrics = clock.metrics()
+    metrics.apply(report(end_offset=None))
+    assert lag_s(metrics, clock) is None
+    metrics.apply(report())
+    assert lag_s(metrics, clock) == 0.0
 
 
 def test_lag_in_time_is_the_age_of_the_newest_mirrored_record(clock: Hand) -> None:
@@ -99,6 +137,22 @@ def test_timestamp_from_the_future_does_not_count_for_the_lag(clock: Hand) -> No
     assert lag_s(metrics, clock) == pytest.approx(5.0)
     metrics.apply(report(source_offset=7, newest_ms=clock.ms_ago(-20)))  # two clocks are never the same
     assert lag_s(metrics, clock) == 0.0
+
+
+def test_each_partition_is_in_one_state_and_states_add_up() -> None:
+    metrics = Metrics()
+    metrics.expect({}, {TopicPartition("topic", 9): 5})
+    done: dict[str, Any] = {"source_offset": 10, "end_offset": 10}
+    metrics.apply(report(TopicPartition("topic", 2), **done))
+    metrics.apply(report(TopicPartition("topic", 3), **done, waiting_for="a leader"))
+    metrics.apply(report(TopicPartition("topic", 4), **done, stopped=[10, "because"]))
+    metrics.apply(report(TopicPartition("topic", 5), **done, waiting_for="a leader"))
+    metrics.apply(report(TopicPartition("topic", 5), **done, stopped=[10, "because"], waiting_for="a leader"))
+    metrics.apply(report(TopicPartition("topic", 6)))
+    progress = metrics.progress()
+    assert progress.states == {"up to date": 1, "behind": 1, "waiting": 1, "stopped": 2, "unknown": 1}
+    assert sum(progress.states.values()) == progress.partitions == 6
+    assert (len(progress.waiting), len(progress.stopped)) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +271,25 @@ def test_commit_time_is_that_of_its_first_report(clock: Hand) -> None:
     assert metrics.partitions()[FIRST].committed_at == clock.now
 
 
+def test_counts_of_partitions_are_separate() -> None:
+    metrics = Metrics()
+    metrics.apply(report(decisions={"copied": 2, "dropped: empty": 1}))
+    metrics.apply(report(decisions={"copied": 1, "rebuilt: holes": 1}))
+    metrics.apply(report(SECOND))
+    row = metrics.partitions()[FIRST]
+    first = row.counts
+    assert first.decisions == {"copied": 3, "dropped: empty": 1, "rebuilt: holes": 1}
+    assert (first.records, first.batches, first.bytes_in, first.bytes_out, first.retries) == (
+        8,
+        4,
+        220,
+        200,
+        2,
+    )
+    assert row.process == WORKER
+    assert metrics.partitions()[SECOND].counts.batches == 2
+
+
 def test_counts_of_a_task_replace_its_earlier_ones() -> None:
     metrics = Metrics()
     for records, decisions in ((4, {"copied": 2}), (4, {"copied": 2}), (9, {"copied": 3, "cropped": 1})):
@@ -251,6 +324,32 @@ def test_partition_that_another_mirror_took_is_not_counted_twice() -> None:
     metrics.apply(report(since=7, records=5))
     metrics.apply(report(since=8, records=2))
     assert metrics.progress().records == 5 + 2
+
+
+def test_totals_are_the_sums_of_the_partitions() -> None:
+    metrics = Metrics()
+    metrics.expect({FIRST: 0, SECOND: 2}, {FIRST: 9, SECOND: 2})
+    for number in range(6):
+        partition = TopicPartition("topic", number % 3)
+        metrics.apply(report(partition, source_offset=number, end_offset=9 - number))
+    metrics.apply(report(SECOND, stopped=[5, "because"]))
+    partitions = metrics.partitions().values()
+    progress = metrics.progress()
+    assert progress.records == sum(each.counts.records for each in partitions)
+    assert progress.batches == sum(each.counts.batches for each in partitions)
+    assert progress.bytes_out == sum(each.counts.bytes_out for each in partitions)
+    assert progress.retries == sum(each.counts.retries for each in partitions)
+    assert progress.lag_records == sum(each.lag_records or 0 for each in partitions)
+    for state in PartitionStatus:
+        assert progress.states[state.value] == sum(each.state is state for each in partitions)
+
+
+def test_position_of_a_task_takes_precedence_over_the_driver() -> None:
+    metrics = Metrics()
+    metrics.apply(report(source_offset=8))
+    metrics.expect({FIRST: 3, SECOND: 0}, {FIRST: 12, SECOND: 4})
+    assert metrics.partitions()[FIRST].lag_records == 4
+    assert metrics.progress().lag_records == 4 + 4
 
 
 def test_silent_workers_are_omitted(clock: Hand) -> None:

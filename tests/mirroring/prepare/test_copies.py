@@ -25,6 +25,7 @@ from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from tests.running_mirror import running
 from tests.world.clusters import TwoBrokers
+from tests.world.control import Watched
 from tests.world.faults import answers
 from tests.world.history import History
 from tests.world.logs import lose_tail
@@ -43,6 +44,11 @@ def mirrored(brokers: TwoBrokers, history: History) -> TwoBrokers:
 
 def delete_copy(brokers: TwoBrokers) -> None:
     brokers.destination.topics.delete(brokers.destination.topics.topic("topic"))
+
+
+def recreate_copy(brokers: TwoBrokers) -> None:
+    delete_copy(brokers)
+    brokers.destination.create_topic("topic", 1)
 
 
 def states(brokers: TwoBrokers, *partitions: TopicPartition) -> dict[TopicPartition, CopyState]:
@@ -170,6 +176,38 @@ def test_differing_setting_of_a_recreated_copy_warns_once(brokers: TwoBrokers) -
     assert "segment.ms=1 " in warning
 
 
+def test_copy_deleted_before_its_first_commit_is_recreated_and_filled(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """Nothing was written to it: the first position is committed before."""
+    history.plain(3, 4)
+    driver = Driver(brokers)
+    delete_copy(brokers)
+    control = Watched()
+    # With quick retries the task itself would soon be sure that the copy is gone, and stop.
+    running = brokers.with_settings(timing=Timing()).start(control=control)
+    wait_until(lambda: any("UNKNOWN_TOPIC" in each for each in control.waited_for))
+    driver.look()
+    assert running.result().complete
+    brokers.assert_exact(history)
+    assert driver.metrics.progress().incidents == ()
+    (notice,) = driver.notices
+    assert all(each in notice for each in ("topic topic", "created again"))
+
+
+def test_copy_deleted_with_its_source_topic_is_recreated(mirrored: TwoBrokers) -> None:
+    """Kafka deletes the positions of a deleted topic, and nothing of the new one was mirrored."""
+    driver = Driver(mirrored)
+    driver.look()
+    mirrored.source.topics.delete(mirrored.source.topics.topic("topic"))
+    mirrored.source.create_topic("topic", 1)
+    mirrored.forget_pairs()
+    delete_copy(mirrored)
+    driver.look()
+    assert driver.metrics.stopped() == []
+    assert mirrored.destination.topics.get("topic") is not None
+
+
 def test_copy_without_position_back_at_the_second_look_is_kept(brokers: TwoBrokers, history: History) -> None:
     driver = Driver(brokers)
     gone = brokers.destination.faults.add(
@@ -178,6 +216,24 @@ def test_copy_without_position_back_at_the_second_look_is_kept(brokers: TwoBroke
     created = brokers.destination.faults.add(ApiKey.CREATE_TOPICS, times=None)
     driver.look()
     assert (gone.hits, created.hits) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "damage", [recreate_copy, lambda brokers: lose_tail(brokers.destination, "topic", 3)]
+)
+def test_copy_with_lost_records_is_given_to_a_task_once(mirrored: TwoBrokers, damage: Any) -> None:
+    driver = Driver(mirrored)
+    damage(mirrored)
+    driver.look()
+    driver.look()
+    assert driver.doubted == [[PARTITION]]
+
+
+def test_uncommitted_records_are_no_loss(mirrored: TwoBrokers) -> None:
+    driver = Driver(mirrored)
+    History(mirrored.destination.log("topic")).plain(1)
+    driver.look()
+    assert driver.doubted == []
 
 
 def test_watch_looks_at_each_refresh_and_survives_errors(mirrored: TwoBrokers) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.sync.groups import GroupSync
 from shoal.mirroring.sync.one_round import proofs
 from shoal.mirroring.sync.report import GroupOffset, GroupsReport
+from shoal.mirroring.sync.selected import settled
 from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
 
@@ -52,6 +54,9 @@ class Groups:
 
     def round(self, *, apply: bool = True, **more: Any) -> GroupsReport:
         return self.sync(**more).round(self.topics, apply=apply)
+
+    def settled_round(self, **more: Any) -> GroupsReport:
+        return settled(partial(self.sync(**more).round, self.topics, apply=True), 20.0)
 
     def prove(self, report: GroupsReport) -> GroupsReport:
         """Return the report with a proof of each translation."""

@@ -20,6 +20,8 @@ from shoal_broker import Broker
 from tests.snapshots import Texts
 from tests.world.clusters import config_of
 
+FIRST = TopicPartition("topic", 0)
+
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
@@ -78,6 +80,21 @@ def test_commit_that_is_refused_has_an_action_and_a_reason(
     texts(outcome.detail)
     broker.faults.clear()
     assert actions(committed(cluster, translated(0))) == {0: Action.WRITTEN}
+
+
+def test_commit_without_an_answer_is_unconfirmed(broker: Broker, cluster: Cluster) -> None:
+    commits = broker.faults.add(ApiKey.OFFSET_COMMIT, drop="after")
+    outcome = committed(cluster, translated(0))[0]
+    assert (outcome.action, outcome.may_pass, commits.hits) == (Action.UNCONFIRMED, True, 1)
+    assert fetch_offsets(cluster, "g", None)[FIRST].offset == 5
+
+
+def test_commit_that_is_refused_for_one_partition_commits_the_others(
+    broker: Broker, cluster: Cluster
+) -> None:
+    broker.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=1)
+    found = committed(cluster, *map(translated, range(3)))
+    assert actions(found) == {0: Action.WRITTEN, 1: Action.REFUSED, 2: Action.WRITTEN}
 
 
 def test_commit_with_metadata_that_the_broker_refuses_has_the_mark_alone(

@@ -15,10 +15,10 @@ from shoal.client.groups import GroupListing, GroupType, ListedGroup, list_group
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model import offset_map
-from shoal.mirroring.model.offset_map import Translation
+from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync import groups as rounds
 from shoal.mirroring.sync.decide import Seen, decide
-from shoal.mirroring.sync.report import Action, Direction, GroupOffset
+from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
 from tests.mirroring.sync.conftest import Groups, row_of
 from tests.world.history import ABORT, COMMIT
@@ -30,6 +30,26 @@ def mixed(groups: Groups, topic: str = "topic") -> None:
     history.plain(3, 2).transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT).plain(5)
     history.holed(6, [1, 4]).empty().gap(7).plain(2).transaction(1, ends=COMMIT)
     groups.two.run(groups.two.ranges(topic))
+
+
+def test_round_translates_each_offset_of_all_kinds_of_batches(groups: Groups) -> None:
+    """A consumer that continues there reads the record that it would have read here."""
+    mixed(groups)
+    end = groups.two.source.log("topic").log_end_offset
+    for offset in range(end + 1):
+        groups.commit("source", f"at {offset}", offset)
+    report = groups.prove(groups.round())
+    offsets = [each for group in report.groups for each in group.offsets]
+    assert len(offsets) == end + 1
+    for each in offsets:
+        assert each.proof is not None
+        assert each.proof.is_same is not False, each
+        assert each.action is Action.WRITTEN
+        committed = groups.committed("destination", each.group)
+        assert committed is not None
+        assert committed.offset == each.translated
+    assert {each.exactness for each in offsets} == {Exactness.EXACT}
+    assert all(each.proof and each.proof.is_same for each in offsets)
 
 
 def count_decisions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -114,6 +134,24 @@ def test_round_of_a_topic_that_is_not_mirrored_names_it(groups: Groups) -> None:
     assert "later-0" in row_of(report, "h").detail
 
 
+def test_round_with_renamed_topics_translates_to_the_copy(groups: Groups) -> None:
+    groups.two.source.create_topic("topic")
+    groups.two.destination.create_topic("west.topic")
+    history = groups.two.topic("filler")[0]
+    history.log, history.next_offset = groups.two.source.log("topic"), 0
+    history.plain(3).transaction(2, ends=COMMIT).plain(4)
+    ranges = [each._replace(destination_topic="west.topic") for each in groups.two.ranges("topic")]
+    groups.two.run(ranges)
+    groups.topics = {"topic": "west.topic"}
+    groups.commit("source", "g", 7)
+    row = row_of(groups.round())
+    assert (str(row.counterpart), row.translated, row.action) == ("west.topic-0", 6, Action.WRITTEN)
+    groups.commit("destination", "h", 6, topic="west.topic")
+    back = row_of(groups.round(direction=Direction.REVERSE), "h")
+    assert (str(back.partition), str(back.counterpart)) == ("west.topic-0", "topic-0")
+    assert back.translated in (6, 7)
+
+
 def test_reverse_brings_groups_back_and_sends_none_back_twice(groups: Groups) -> None:
     mixed(groups)
     groups.commit("source", "followed", 4)
@@ -132,6 +170,16 @@ def test_reverse_brings_groups_back_and_sends_none_back_twice(groups: Groups) ->
     assert proved.proof is not None
     assert proved.proof.is_same
     assert row_of(groups.round(), "worked there").action is Action.RETURNED
+
+
+def test_round_leaves_the_group_of_another_mirror_out(groups: Groups) -> None:
+    mixed(groups)
+    committed = groups.committed("source", "mirror")
+    assert committed is not None
+    groups.commit("source", "other mirror", committed.offset, committed.metadata)
+    (report,) = groups.round().groups
+    assert (report.is_left_out, "of a mirror" in report.problem) == (True, True)
+    assert report.offsets == ()
 
 
 def test_round_of_consumers_in_the_former_group_of_a_mirror_waits_for_an_operator(groups: Groups) -> None:
@@ -215,3 +263,7 @@ def test_round_again_with_metadata_that_the_broker_refuses_changes_nothing(
     committed = groups.committed("destination", "g")
     assert committed is not None
     assert committed.metadata.endswith(" exact short")
+
+
+def rows(report: GroupsReport, topic: str) -> list[GroupOffset]:
+    return [each for group in report.groups for each in group.offsets if each.partition.topic == topic]

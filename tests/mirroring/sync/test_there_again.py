@@ -15,7 +15,8 @@ from shoal.client.config import IsolationLevel
 from shoal.client.scan import read_decided
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, CopySettings, copy_rules
-from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.offset_map import Exactness, OffsetMap
 from shoal.mirroring.sync.report import Direction, GroupOffset
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -131,6 +132,40 @@ def test_each_offset_after_cuts_there_and_back_is_exact(direction: Direction, cu
     assert all(row.proof is not None and row.proof.is_same for row, _ in found)
 
 
+@pytest.mark.parametrize("direction", Direction)
+def test_offset_before_many_cuts_is_a_lower_bound_in_the_oldest_lives_alone(direction: Direction) -> None:
+    with ExitStack() as stack:
+        turns = started(stack, cuts=14)
+        found = translated(turns, direction)
+    assert is_never_wrong(found)
+    side = getattr(turns.two, SIDES[direction][0]).cluster_id
+    exact = {row.committed for row, _ in found if row.exactness is Exactness.EXACT}
+    assert exact >= set(range(turns.cuts[2][side], found[-1][0].committed + 1))
+    assert {row.exactness for row, _ in found} == {Exactness.EXACT, Exactness.AT_LEAST}
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_offset_before_both_cuts_is_at_least_if_nothing_shows_that_its_life_still_holds(
+    is_deleted: bool,
+) -> None:
+    with ExitStack() as stack:
+        turns = started(stack, cuts=1)
+        if is_deleted:
+            turns.two.source.groups.delete(BACK)
+        else:
+            position = turns.two.position()
+            first = OffsetMap.begun_at(
+                position.source_offset - 1, position.destination_offset, is_whole=False
+            )
+            turns.two.commit(replace(position, milestones=first))
+        turns.turn()
+        turns.life()
+        found = translated(turns, Direction.FORWARD)
+    assert is_never_wrong(found)
+    assert of_life(turns, found, 0) == {Exactness.AT_LEAST}
+    assert of_life(turns, found, 2) == {Exactness.EXACT}
+
+
 @pytest.mark.parametrize(
     ("code", "is_kept"),
     [(ErrorCode.GROUP_AUTHORIZATION_FAILED, False), (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, True)],
@@ -172,3 +207,13 @@ def test_offset_before_a_cut_is_at_least_without_the_map_of_the_mirror_that_led_
         found = translated(turns, Direction.FORWARD)
     assert is_never_wrong(found)
     assert of_life(turns, found, 0) == {Exactness.AT_LEAST}
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_former_life_ends_with_its_topics(turns: Turns, side: str) -> None:
+    topics = getattr(turns.two, side).topics
+    topics.delete(topics.topic("topic"))
+    getattr(turns.two, side).create_topic("topic")
+    turns.two = turns.two.with_settings(continue_after=frozenset(IncidentKind))
+    turns.life()
+    assert turns.two.position().before_cut is None

@@ -89,6 +89,14 @@ def test_offset_behind_records_that_the_source_has_deleted_is_counted_from_the_e
         assert back == [Translation(each, EXACT) for each in copied[5:]]
 
 
+def test_offset_of_a_source_that_was_compacted_since_is_a_lower_bound(brokers: TwoBrokers) -> None:
+    """The copy got eight records, of which the source has six."""
+    (history,) = brokers.topic()
+    history.holed(5, [1, 3]).plain(2).transaction(1, ends=COMMIT)
+    with asked_of(brokers, range(8), 9) as asked:
+        assert asked.forwards(1, 2, 4, 5) == [(1, EXACT), (1, AT_LEAST), (4, EXACT), (5, EXACT)]
+
+
 def test_offsets_of_many_groups_are_counted_from_one_answer(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic()
     copied = mixed(history)
@@ -96,6 +104,18 @@ def test_offsets_of_many_groups_are_counted_from_one_answer(brokers: TwoBrokers)
     with asked_of(brokers, copied, 23) as asked:
         assert asked.forwards(*range(1, 23)) == [asked.truth(each) for each in range(1, 23)]
         assert fetches.hits == 1
+
+
+def test_offset_further_than_the_bound_is_a_lower_bound(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic()
+    for _ in range(40):
+        history.plain(1).transaction(1, ends=COMMIT)
+    copied = [each for each in range(120) if each % 3 != 2]
+    with asked_of(brokers, copied, 120) as asked:
+        assert asked.forwards(60, most_counted=60) == [asked.truth(60)]
+        (found,) = asked.forwards(66, most_counted=60)
+        assert isinstance(found, Translation)
+        assert found.exactness is AT_LEAST
 
 
 def test_leader_that_refuses_is_the_answer_of_open_offsets_alone(brokers: TwoBrokers) -> None:

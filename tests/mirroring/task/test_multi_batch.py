@@ -6,12 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.task import progress
+from shoal.protocol.apis import ApiKey
 from shoal.records import split
 from shoal.topic_partition import TopicPartition
 from tests.sent_requests import SentRequests
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.control import Watched
+from tests.world.faults import before_request, let_pass
+from tests.world.history import History
+
+#: Probes before the first request with several batches; a request with one batch or more precedes it too.
+QUESTIONS = 2
 
 
 @pytest.fixture
@@ -63,6 +73,21 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 # Requests with several batches
 
 
+def test_partitions_share_a_request_and_do_not_wait_for_a_large_one(
+    brokers: TwoBrokers, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "TOGETHER_BYTES", 1_000)
+    histories = brokers.topic("topic", 3)
+    histories[0].plain(*[1] * 60)
+    histories[1].plain(*[1] * 5)
+    histories[2].plain(*[1] * 5)
+    brokers.run()
+    brokers.assert_exact(*histories)
+    assert len(sent.requests[0][0]) == 3  # the first request has some of each
+    assert max(map(sum, (sent.counts(partition=number) for number in (1, 2)))) == 5
+    assert 5 <= max(sent.counts(partition=0)) <= 15
+
+
 def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
     brokers: TwoBrokers, sent: Sent
 ) -> None:
@@ -84,3 +109,39 @@ def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
     brokers.assert_exact(histories["plain"], topic="plain")
     foreign = brokers.copied("foreign")
     assert foreign[:1] + foreign[3:] == histories["foreign"].committed
+
+
+# Refusals
+
+
+def test_broker_that_no_longer_accepts_several_batches_receives_one_at_a_time(
+    brokers: TwoBrokers, history: History, sent: Sent
+) -> None:
+    """Only an embedded broker can lose its agent without a restart."""
+    history.plain(*[1] * 30)
+
+    def lose_the_agent() -> None:
+        brokers.destination.config["shoal.multi.batch.produce"] = "false"
+
+    before_request(brokers.destination, ApiKey.PRODUCE, lose_the_agent, QUESTIONS + 1)
+    control = Watched()
+    assert brokers.run(control=control).complete
+    assert sent.counts()[0] > 1
+    assert set(sent.counts()[1:]) == {1}
+    brokers.assert_exact(history)
+    assert any("at once" in each for each in control.waited_for)
+
+
+def test_batches_that_are_together_larger_than_a_segment_go_by_halves(
+    brokers: TwoBrokers, history: History, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history.plain(*[1] * 40)
+    total = sum(each.header.size for each in batches_of(history.log))
+    monkeypatch.setattr(progress, "TOGETHER_BYTES", total)  # all of it at first
+    let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.RECORD_LIST_TOO_LARGE)
+    assert brokers.run().complete
+    assert sent.counts()[0] == 40
+    assert max(sent.counts()[1:]) <= 20
+    assert len(sent.counts()) <= 4
+    brokers.assert_exact(history)

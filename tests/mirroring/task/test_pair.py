@@ -19,8 +19,35 @@ from shoal.records import Codec, split
 from shoal_broker import Broker
 from shoal_broker.apis import APIS
 from tests.world.clusters import TwoBrokers, die_after
-from tests.world.faults import answers, let_pass
+from tests.world.control import Watched, partitions_of
+from tests.world.faults import answers, leads_elsewhere, let_pass
 from tests.world.history import History
+from tests.world.waiting import wait_until
+
+#: So small that a response has few batches, and one topic takes several.
+SMALL_BUFFER = 65_536 + 400
+
+
+# Delays of one partition that must not delay others
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_unreachable_leader_delays_only_its_own_partitions(brokers: TwoBrokers, side: str) -> None:
+    histories = brokers.topic("topic", 3)
+    for history in histories:
+        history.plain(1, 2)
+    leads_elsewhere(getattr(brokers, side), "topic", 0)
+    control = Watched()
+    running = brokers.start(control=control)
+    wait_until(lambda: brokers.copied("topic", 1) == histories[1].committed)
+    wait_until(lambda: brokers.copied("topic", 2) == histories[2].committed)
+    assert brokers.copied("topic", 0) == []
+    control.request_stop()
+    assert not running.result().complete
+    getattr(brokers, side).apis = APIS
+    assert brokers.run().complete
+    brokers.assert_exact(*histories)
+
 
 # Leaders that disappear
 
@@ -225,4 +252,37 @@ def test_batch_with_more_runs_than_a_commit_has_room_for_is_copied_once(
 ) -> None:
     history.plain(2).holed(900, range(1, 899, 2)).plain(2)
     assert brokers.run().complete
+    brokers.assert_exact(history)
+
+
+# Errors without an explanation
+
+
+def test_unknown_error_code_of_fetch_keeps_its_number(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+
+    def refuse(response: FetchResponse) -> FetchResponse:
+        refused = (replace(each, error_code=171) for each in response.partitions)
+        return replace(response, partitions=tuple(refused))
+
+    answers(brokers.source, ApiKey.FETCH, refuse, times=2)
+    control = Watched()
+    assert brokers.start(control=control).result().complete
+    assert any("error 171" in each for each in control.waited_for)
+    brokers.assert_exact(history)
+
+
+def test_failing_commits_are_named_while_records_are_copied(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.with_timing(report_interval_s=0.0)
+    history.plain(*[1] * 40)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)
+    brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.01, times=None)
+    control = Watched()
+    often = brokers.with_timing(commit_interval_s=0.0).with_settings(fetch_buffer_bytes=SMALL_BUFFER)
+    assert often.start(control=control).result().complete
+    reported = partitions_of(control)
+    sentences = {each["commit_waits_for"] for each in reported}
+    assert any("error -1 UNKNOWN_SERVER_ERROR" in each for each in sentences if each)
+    assert reported[-1]["commit_waits_for"] is None
     brokers.assert_exact(history)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+import time
 import weakref
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from shoal.errors import PartitionStopped, ShoalError
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, PartitionStopped, ShoalError
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned
+from shoal.mirroring.task import aligner, resume
 from shoal.mirroring.task.partition import PartitionCopy
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
+from shoal.timing import Clock
+from tests.world import batches
 from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.history import History
 
 
 @pytest.mark.parametrize("codec", [5, 7])
@@ -33,6 +44,15 @@ def test_batch_with_an_unknown_codec_stops_only_its_partition(
         assert brokers.copied("topic", 0) == refusing.committed[: 2 * before]
         brokers.assert_exact(other, partition=1)
         assert brokers.position("topic", 0).source_offset == 2 * before
+
+
+def test_attribute_bits_reserved_for_brokers_are_cleared(brokers: TwoBrokers, history: History) -> None:
+    flags = batches.LOG_APPEND_TIME | batches.TRANSACTIONAL | batches.DELETE_HORIZON
+    history.plain(2, flags=batches.LOG_APPEND_TIME).plain(1, flags=batches.DELETE_HORIZON)
+    history.plain(3, flags=batches.LOG_APPEND_TIME | batches.DELETE_HORIZON, codec=Codec.GZIP)
+    brokers.run()
+    brokers.assert_exact(history)
+    assert all(not each.header.attributes & flags for each in batches_of(brokers.destination.log("topic")))
 
 
 def test_stopped_partition_releases_the_data_of_its_fetches(brokers: TwoBrokers) -> None:
@@ -98,3 +118,26 @@ def test_suspect_explained_refusal_after_unexplained_ones_counts_as_the_first(br
     copy.suspect(5, "it is refused")
     assert copy.state.stopped is None
     assert copy.is_explained(5)
+
+
+def test_second_refusal_after_a_long_outage_counts_as_the_first(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tries to align that fail, each for as long as a request may take, are no work on the partition."""
+    late_s, tries, align = 0.0, 0, resume.resume_partitions
+    brokers = brokers.with_timing(clock=Clock(lambda: time.monotonic() + late_s))
+
+    def resume_partitions(copies: Sequence[PartitionCopy], *args: Any) -> Any:
+        nonlocal late_s, tries
+        tries += 1
+        if not 2 <= tries <= 21:
+            return align(copies, *args)
+        late_s += brokers.settings.timing.forget_refusal_s / 10
+        return {copy.source: BrokerError(ErrorCode.REQUEST_TIMED_OUT, "topic-0") for copy in copies}
+
+    monkeypatch.setattr(aligner, "resume_partitions", resume_partitions)
+    history.plain(1, 1)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=2)
+    result = brokers.start().result()
+    assert (result.stopped, tries) == ((), 23)
+    brokers.assert_exact(history)

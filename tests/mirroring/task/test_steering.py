@@ -14,9 +14,10 @@ from shoal.mirroring.assignment import Wanted
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
+from tests.mirroring.task.test_recreated_topics import recreate
 from tests.native_path import SENDERS, send_by
 from tests.world import batches
-from tests.world.clusters import TwoBrokers, recreate
+from tests.world.clusters import TwoBrokers
 from tests.world.driver import Driver, Following
 from tests.world.faults import list_by_name
 from tests.world.history import History
@@ -27,6 +28,9 @@ BATCH_BYTES = 10_000
 
 #: The topic of most tests.
 PAUSED = frozenset({"topic"})
+
+#: Looks at a copy during which a pause that did not hold would show.
+_LOOKS, _LOOK_S = 30, 0.01
 
 
 class LookingDriver(Driver):
@@ -82,10 +86,6 @@ def records_in(broker: Broker, topic: str) -> int:
     return sum(log.log_end_offset for log in broker.topics.topic(topic).logs)
 
 
-#: Looks at a copy during which a pause that did not hold would show.
-_LOOKS, _LOOK_S = 30, 0.01
-
-
 def stays(brokers: TwoBrokers, topic: str, records: int) -> bool:
     """Whether a copy keeps its number of records for a while."""
     for _ in range(_LOOKS):
@@ -123,7 +123,7 @@ def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
         wait_until(lambda: records_in(brokers.destination, "topic") == 3)
         driver.server.steer(paused=frozenset(paused))
         wait_until(lambda: stays(brokers, "topic", 3))
-        recreate(brokers.source, with_offsets=True).named("new", 40)
+        recreate(brokers.source, 40)
         driver.server.steer()
         other.plain(1)  # for a fetch in any case
         wait_until(lambda: records_in(brokers.destination, "other") == 1)
@@ -182,6 +182,18 @@ def test_limit_that_two_tasks_share_is_exact_within_ten_percent_over_ten_seconds
 def _copied_of_each(brokers: TwoBrokers) -> list[int]:
     topics = brokers.destination.topics
     return [log.log_end_offset for name in ("first", "second") for log in topics.topic(name).logs]
+
+
+def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver: LookingDriver) -> None:
+    driver.brokers = brokers = brokers.with_timing(commit_interval_s=0.02)
+    (history,) = brokers.topic()
+    fill(history, 300)
+    driver.server.steer(limit=1_000)
+    with driver.running(open_ranges("topic")):
+        wait_until(lambda: records_in(brokers.destination, "topic") > 0)
+        copied = records_in(brokers.destination, "topic")
+        wait_until(lambda: brokers.position().source_offset >= copied)
+        assert copied < 300
 
 
 # The protocol

@@ -10,9 +10,25 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
+from shoal.records import Codec
 from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of
+from tests.world.control import Watched
 from tests.world.faults import let_pass
 from tests.world.history import History
+
+
+def test_batch_of_any_codec_arrives_with_its_bytes(brokers: TwoBrokers, history: History) -> None:
+    for codec in Codec:
+        history.plain(4, codec=codec)
+    result = brokers.run()
+    assert result.complete
+    assert result.stopped == ()
+    brokers.assert_exact(history)
+    sent, arrived = batches_of(history.log), batches_of(brokers.destination.log("topic"))
+    assert [bytes(each.payload) for each in arrived] == [bytes(each.payload) for each in sent]
+    assert [each.header.codec_id for each in arrived] == list(Codec)
+
 
 # Commits
 
@@ -46,6 +62,21 @@ def test_failing_last_commit_is_retried_with_pauses(brokers: TwoBrokers, history
     with pytest.raises(Disconnected):
         brokers.run()
     assert 1 < fault.hits < 8  # a pause is twice as long as the one before
+
+
+def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
+    brokers: TwoBrokers, history: History
+) -> None:
+    brokers = brokers.with_timing(requested_commit_patience_s=2.0)
+    history.plain(1, 2)
+    let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 2)  # the first position, and the first plan
+    fault = brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
+    control = Watched(2, lambda: control.request_stop())
+    brokers.run(control=control)
+    assert 1 < fault.hits < 8  # a pause is twice as long as the one before
+    brokers.source.faults.clear()
+    brokers.run()
+    brokers.assert_exact(history)
 
 
 # More gaps than a commit has room for

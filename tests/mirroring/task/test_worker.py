@@ -179,6 +179,32 @@ def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(brokers
         stall.release()
 
 
+def begin_and_stall_commits(
+    brokers: TwoBrokers, history: History, control: Watched
+) -> tuple[TwoBrokers, RunningTask, Held]:
+    """Copy one record. Then the coordinator answers no commit, and one is under way."""
+    hasty = brokers.with_timing(commit_interval_s=0.01)
+    running = hasty.start(hasty.open_ranges(), control)
+    history.plain(1)
+    wait_until(lambda: is_copied(brokers, history, 0))
+    stall = Held(brokers.source, ApiKey.OFFSET_COMMIT)
+    history.plain(1)
+    stall.wait_for_one()
+    return hasty, running, stall
+
+
+def test_coordinator_that_does_not_answer_delays_no_copy(brokers: TwoBrokers) -> None:
+    (well,) = brokers.topic("topic", 1)
+    control = Watched()
+    _, running, stall = begin_and_stall_commits(brokers, well, control)
+    for _ in range(20):
+        well.plain(1)
+        wait_until(lambda: is_copied(brokers, well, 0))
+    stall.release()
+    end(running, control)
+    assert brokers.position("topic", 0).source_offset == 22
+
+
 def test_coordinator_that_does_not_answer_holds_up_only_records_behind_a_new_gap(brokers: TwoBrokers) -> None:
     brokers = brokers.with_timing(plan_patience_s=0.05)
     dense, behind_gap = brokers.topic("topic", 2)

@@ -22,11 +22,12 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from tests.archive.archives import bytes_of, room
 from tests.archive.archiving import Archiving, stored
+from tests.world import batches
 from tests.world.clusters import QUICK
 from tests.world.control import partitions_of
 from tests.world.driver import Driver
 from tests.world.faults import answers
-from tests.world.history import History
+from tests.world.history import ABORT, History
 from tests.world.logs import lose_tail, may_compact
 from tests.world.waiting import wait_until
 
@@ -37,6 +38,24 @@ def archiving(tmp_path: Path) -> Iterator[Archiving]:
         yield started
 
 
+def test_task_archives_up_to_the_last_stable_offset(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    history.plain(3)
+    # Aborted behind an open transaction: its marker is not archived, and its records must not look committed.
+    history.store(history.batch(1, flags=batches.TRANSACTIONAL, producer_id=5, producer_epoch=0))
+    history.store(history.batch(1, flags=batches.TRANSACTIONAL, producer_id=6, producer_epoch=0))
+    history.marker(ABORT, 5)
+    task = archiving.start()
+    archiving.driver.want(0, end=4)
+    wait_until(lambda: archiving.driver.server.is_done)
+    archiving.driver.end(task)
+    assert archiving.content() == stored(history.log, end=4)
+    with closing(PartitionReader(archiving.objects())) as reader:
+        read = reader.read(0, room(100_000))
+    assert read is not None
+    assert list(read.aborted) == [(5, 3)]
+
+
 def test_task_writes_a_segment_when_it_is_old(tmp_path: Path) -> None:
     with Archiving.started(tmp_path / "archive", segment_s=0.05) as archiving:
         (history,) = archiving.brokers.topic()
@@ -45,6 +64,28 @@ def test_task_writes_a_segment_when_it_is_old(tmp_path: Path) -> None:
         archiving.driver.want(0)
         wait_until(lambda: archiving.end() == 3)
         archiving.driver.end(task)
+
+
+def test_task_after_one_that_was_killed_continues_at_the_last_object(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    history.plain(3)
+    first = archiving.start()
+    archiving.driver.want(0)
+    wait_until(lambda: archiving.fetched_bytes > 0)
+    archiving.driver.end(first)
+    history.plain(2)
+    killed = archiving.start()
+    seen = archiving.fetched_bytes
+    wait_until(lambda: archiving.fetched_bytes > seen)
+    killed.kill()
+    assert archiving.end() == 3
+    seen = archiving.fetched_bytes
+    last = archiving.start()
+    wait_until(lambda: archiving.fetched_bytes > seen)
+    archiving.driver.end(last)
+    assert archiving.content() == stored(history.log)
+    generations = [each.generation for each in archiving.objects().names]
+    assert generations == sorted(set(generations))
 
 
 def test_task_tries_a_segment_again_that_the_store_did_not_take(tmp_path: Path) -> None:
@@ -199,6 +240,25 @@ def test_task_without_its_lease_writes_nothing_that_counts(archiving: Archiving)
     task.running.result()
     task.control.close()
     assert archiving.end() is None
+
+
+def test_task_continues_in_another_directory_if_the_topic_was_created_again(tmp_path: Path) -> None:
+    with Archiving.started(tmp_path / "archive", segment_bytes=1) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        task = archiving.start()
+        archiving.driver.want(0)
+        wait_until(lambda: archiving.end() == 3)
+        before = archiving.objects()
+        topics = archiving.brokers.source.topics
+        topics.delete(topics.topic("topic"))
+        archiving.brokers.source.create_topic("topic", 1)
+        again = History(topics.topic("topic").logs[0]).plain(1)
+        wait_until(lambda: archiving.end() == 1)
+        archiving.driver.end(task)
+        assert archiving.content() == stored(again.log)
+        assert before.end_offset == 3
+        assert len(archiving.archive.creations("topic")) == 2
 
 
 def test_task_stops_a_partition_whose_source_lost_archived_records(tmp_path: Path) -> None:

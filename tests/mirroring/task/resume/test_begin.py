@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, committed_by_groups
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
 from tests.world.faults import answers
+from tests.world.history import History
 
 PARTITION = TopicPartition("topic", 0)
+GOES_ON = frozenset({IncidentKind.SOURCE_RESET})
+
+
+@pytest.mark.parametrize("policy", [frozenset(), GOES_ON])
+def test_copy_whose_position_was_deleted_stops_and_names_adopt(
+    brokers: TwoBrokers, history: History, policy: frozenset[IncidentKind]
+) -> None:
+    brokers = brokers.with_settings(continue_after=policy)
+    history.plain(2, 3)
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    history.plain(1)
+
+    (stopped,) = brokers.run().stopped
+
+    assert re.search(r"topic-0\b.*destination.*\b0 to 4\b.*--adopt", stopped.reason)
+    assert not stopped.can_heal
+    assert brokers.copied() == history.committed[:5]
+    assert brokers.with_settings(adopt=True).run().complete
+    brokers.assert_exact(history)
 
 
 # The groups that have positions of the same copies
