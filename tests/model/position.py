@@ -63,6 +63,14 @@ class Position(NamedTuple):
         if self.leads_to(claim.destination, Record(claim.source, claim.epoch), by_epoch=by_epoch):
             return self
         before = tuple(run for run in self.plan if run.destination < claim.destination)
+        behind = tuple(run for run in self.plan if run.destination > claim.destination)
+        if behind and self._run_at(claim.destination).source_at(claim.destination) == claim.source:
+            # The same record, of another epoch: what lies behind it stays.
+            end = claim.destination + 1
+            run = self._run_at(end)
+            if run.destination != end:
+                behind = (Run(end, run.source_at(end), run.epoch), *behind)
+            return self._replace(plan=(*before, claim, *behind))
         return self._replace(plan=(*before, claim))
 
     def moved_to(self, destination: int, *, by_last: bool = True) -> Position:

@@ -48,6 +48,7 @@ SOURCE_ELECTIONS = Bounds(
 WITHOUT_EPOCHS = Bounds(
     "r", Events(crashes=1, source_appends=2, unclean_source_elections=1), without_epochs=True
 )
+LATE_WITHOUT_EPOCHS = Bounds("r-r", Events(disconnects=1, source_elections=1), late=True, without_epochs=True)
 GAP_AND_ELECTION = Bounds("r-", Events(crashes=1, source_appends=2, unclean_source_elections=1))
 SOURCE_RETENTION = Bounds("r-rr", Events(crashes=1, source_deletions=2))
 FOREIGN = Bounds("r-r", Events(crashes=1, disconnects=1, foreign=1), late=True)
@@ -72,6 +73,9 @@ ENOUGH = {
     "elections at the source": Setting(SOURCE_ELECTIONS, frozenset({Stop.SOURCE_RESET}), is_large=True),
     "elections at a source without epochs": Setting(
         WITHOUT_EPOCHS, frozenset({Stop.SOURCE_RESET}), is_large=True
+    ),
+    "late requests behind an election at a source without epochs": Setting(
+        LATE_WITHOUT_EPOCHS, is_large=True
     ),
     "unclean election behind a gap": Setting(GAP_AND_ELECTION, frozenset({Stop.SOURCE_RESET}), is_large=True),
     "retention at the source": Setting(SOURCE_RETENTION, frozenset({Stop.SOURCE_RETENTION})),
@@ -127,6 +131,9 @@ LARGER = {
     "elections at the source": (
         with_events(SOURCE_ELECTIONS, source_appends=3),
         replace(with_events(SOURCE_ELECTIONS, disconnects=1, unclean_source_elections=0), late=True),
+    ),
+    "late requests behind an election at a source without epochs": (
+        replace(with_events(LATE_WITHOUT_EPOCHS, crashes=1), source="r-rr"),
     ),
     "foreign records": (replace(FOREIGN, source="r-rr"),),
     "retention at a copy that forgets": (

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,6 +155,12 @@ class MirrorPosition:
             before = plan[-1] if plan else here
             if before.destination > run.destination:
                 before = run_at(here, plan, run.destination)
+                pieces = pieces_of(here, plan, run.destination, end)
+                if all(run.source_at(each.destination) == each.source for each in pieces):
+                    # The same records, perhaps of another epoch: what lies behind them stays.
+                    if any(each.leader_epoch != run.leader_epoch for each in pieces):
+                        plan = _with_epoch(here, plan, run, end)
+                    continue
                 if any(run.destination < each.destination < end for each in plan):
                     plan = [each for each in plan if each.destination <= run.destination]
             if before.source_at(run.destination) != run.source or before.leader_epoch != run.leader_epoch:
@@ -307,6 +313,17 @@ class MirrorPosition:
             before_cut=None if before_cut is None else OffsetMap.from_json_object(before_cut),
         ).with_milestone()
         return replace(position, plan=read_runs(position.here, values["plan"]))
+
+
+def _with_epoch(here: Run, plan: Sequence[Run], run: Run, end: int) -> list[Run]:
+    """Return a plan with a run up to an offset, and behind it what was planned there."""
+    behind = run_at(here, plan, end)
+    return [
+        *(each for each in plan if each.destination < run.destination),
+        run,
+        Run(end, behind.source_at(end), behind.leader_epoch),
+        *(each for each in plan if each.destination > end),
+    ]
 
 
 def is_position(metadata: str) -> bool:

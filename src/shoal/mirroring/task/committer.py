@@ -34,10 +34,15 @@ __all__ = ["Commits", "can_heal"]
 #: A partition without gaps may continue with any number of doubts. But each is kept.
 _MOST_DOUBTS = 4
 
-#: The coordinator appends a commit before it waits for its followers, and answers with one of these if they
-#: are late (``GroupMetadataManager.storeOffsets``).
+#: The coordinator appends a commit before it waits for its followers (``GroupMetadataManager.storeOffsets``).
+#: It answers with one of these if they are late, or if it is no leader any more.
 _PERHAPS_COMMITTED = frozenset(
-    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR}
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
 )
 
 

@@ -237,3 +237,44 @@ def test_request_of_a_forgotten_producer_shows_as_a_foreign_record(
     (stopped,) = brokers.start().result().stopped
     assert stopped.cause is IncidentKind.FOREIGN_RECORDS
     assert brokers.copied() == doubled(history, 0, 0, 1)
+
+
+# KEEP, with LEADER and behind an incident
+
+
+def run_of_the_first(
+    brokers: TwoBrokers, requests: Requests, left_behind: Sequence[bytes], at_check: int
+) -> None:
+    """Copy the first record alone, so that what arrives late has another end."""
+    (whole,) = brokers.ranges()
+    control = requests.acting(at_check, lambda: arrive(brokers.destination, *left_behind))
+    brokers.start([whole._replace(end_offset=1)], control=control).result()
+
+
+@pytest.mark.parametrize("at_check", [0, 1, 2, 3])
+def test_late_batch_with_a_gap_is_known_behind_an_election_of_an_old_source(
+    brokers: TwoBrokers, history: History, requests: Requests, at_check: int
+) -> None:
+    """They have the epoch of the leader that sent them: the map leads to the same records."""
+    made = [Content(NOW_MS, b"k", b"a"), Content(NOW_MS, b"k", b"c")]
+    history.messages(made, 1, offsets=[0, 2])
+    left_behind = crash(brokers, requests)
+    log = brokers.source.log("topic")
+    log.begin_leader_epoch(log.leader_epoch + 1)
+    run_of_the_first(brokers, requests, left_behind, at_check)
+    assert brokers.run().complete
+    assert [each.value for each in brokers.copied()] == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("at_check", [0, 1, 2, 3])
+def test_late_batch_with_a_gap_is_known_behind_foreign_records(
+    brokers: TwoBrokers, history: History, requests: Requests, at_check: int
+) -> None:
+    history.holed(3, [1])
+    left_behind = crash(brokers, requests)
+    History(brokers.destination.log("topic")).named("foreign", 1)
+    going_on = brokers.going_on(IncidentKind.FOREIGN_RECORDS)
+    run_of_the_first(going_on, requests, left_behind, at_check)
+    going_on.run()
+    own = [each.value for each in brokers.copied() if b"foreign" not in (each.value or b"")]
+    assert own == [each.value for each in history.committed]

@@ -271,9 +271,17 @@ def _behind(
         kept,
         identity=replace(position.identity, base=logs.end - ours.next_sequence),
         source_leader_epoch=there.leader_epoch,
+        plan=_still_planned(position, ends, logs.end),
     )
     begun_at = position.offsets.milestones[0].destination
     return Continued(anew, max(0, max(ends, begun_at) - logs.end))
+
+
+def _still_planned(position: MirrorPosition, ends: int, log_end: int) -> tuple[Run, ...]:
+    """Return the runs behind our end, where a late request of the same writer would land by now (KEEP)."""
+    by = log_end - ends
+    plan = position.at(max(ends, position.destination_offset)).plan
+    return tuple(run._replace(destination=run.destination + by) for run in plan)
 
 
 def _in_place_to(logs: PartitionLogs, position: MirrorPosition) -> int:
