@@ -492,7 +492,7 @@ enum Segment<'a> {
 }
 
 impl Progress {
-    /// Whether the next batch may go out now (`OutboundQueue.may_send`).
+    /// Whether the next batch may go out now (`may_send` in `client/send_in_python.py`).
     fn may_send(&self, forgotten_up_to_ms: i64) -> bool {
         self.in_flight == 0
             || (self

@@ -78,7 +78,7 @@ def begin(where: str, read: Callable[[Callable[[], None]], T]) -> BeingDownloade
         read: Reads it in a thread, and often calls what it is given, which ends it once no client asks.
 
     Returns:
-        None if it has ended; else what to tell the client.
+        None if it has ended; else the error for the client.
 
     """
     now = time.monotonic()

@@ -63,27 +63,29 @@ def read_groups(store: Store, by_ms: int | None = None) -> ArchivedGroups:
     }
 
 
-def check_time(store: Store, by_ms: int | None) -> int:
+def check_time(store: Store, by_ms: int | None, *, may_lack: bool = False) -> int | None:
     """
     Return the time of an archive's committed offsets: the newest ones, or those of a time.
 
     Raises:
-        ConfigError: No file has them.
+        ConfigError: No file has them, and they may not lack.
 
     """
     found = times(store, ARCHIVE_GROUPS)
+    if chosen := [each for each in found if by_ms is None or each <= by_ms]:
+        return chosen[-1]
+    if may_lack:
+        return None
     if not found:
         raise ConfigError(
             f"{store.url} has no committed offsets of consumer groups. A mirror with --to and --groups "
             "archives them"
         )
-    if by_ms is not None and by_ms < found[0]:
-        at = datetime.fromtimestamp(found[0] / 1000, UTC)
-        raise ConfigError(
-            f"{store.url} has no committed offsets of this time: the first are of "
-            f"{at:%Y-%m-%dT%H:%M:%S.%fZ}. Use a later --until"
-        )
-    return max(each for each in found if by_ms is None or each <= by_ms)
+    at = datetime.fromtimestamp(found[0] / 1000, UTC)
+    raise ConfigError(
+        f"{store.url} has no committed offsets of this time: the first are of {at:%Y-%m-%dT%H:%M:%S.%fZ}. "
+        "Use a later --until"
+    )
 
 
 def write_groups(store: Store, groups: ArchivedGroups, written_ms: int) -> None:

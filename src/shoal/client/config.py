@@ -18,10 +18,9 @@ from typing import ClassVar, TypeVar
 
 from ..archive import broker
 from ..archive.credentials import STORE_PROPERTIES, read_credentials
-from ..archive.description import NoArchive, times
+from ..archive.description import NoArchive
 from ..archive.directory import Archive
 from ..archive.groups import check_time, read_groups
-from ..archive.names import ARCHIVE_GROUPS
 from ..archive.urls import check_url, is_directory_url, shown_url
 from ..errors import ConfigError, ShoalError
 from ..net.address import Address, canonical_addresses, parse_bootstrap
@@ -121,7 +120,7 @@ class ClientConfig:
 
     def choose(self, for_cluster: T, for_archive: T) -> T:
         """Return one of two ways to write to an end: the one for its kind."""
-        return for_archive if self.kind == ArchiveConfig.kind else for_cluster
+        return for_cluster
 
     @property
     def listeners(self) -> tuple[Address, ...]:
@@ -346,6 +345,10 @@ class ArchiveConfig(ClientConfig):
         """None: no network leads to the broker in this process."""
         return ()
 
+    def choose(self, for_cluster: T, for_archive: T) -> T:
+        """Return the way to write to an archive."""
+        return for_archive
+
     def acl_cluster(self, resource_type: str) -> str | None:
         """Return the cluster that has the group of a restore: files have no ACLs."""
         return self.keeper.name if self.keeper is not None and resource_type == "group" else None
@@ -391,9 +394,9 @@ class ArchiveConfig(ClientConfig):
     def check_archived_groups(self, topics: Iterable[str], *, may_lack: bool = False) -> None:
         """Check that it has committed offsets of the time, or none, in the creations that are read."""
         archive = self.open_archive()
-        if may_lack and not times(archive.store, ARCHIVE_GROUPS, by_ms=self.groups_by_ms):
+        written_ms = check_time(archive.store, self.groups_by_ms, may_lack=may_lack)
+        if written_ms is None:
             return
-        written_ms = check_time(archive.store, self.groups_by_ms)
         if self.groups_by_ms is not None:
             archive.check_creations(topics, self.groups_by_ms)
         # Offsets that were archived before a topic was created again are those of another log.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 
 from pyspark import TaskContext
@@ -75,8 +74,12 @@ class CopyTask:
 
     def _run(self) -> None:
         # Only tasks need these modules, and the driver imports this one while a user waits.
-        writer = self.settings.destination.choose("mirroring.task.task", "mirroring.task.archiving")
-        module = import_module(f"shoal.{'mirrormaker.task' if self.settings.handling else writer}")
+        if self.settings.handling is not None:
+            from shoal.mirrormaker.task import follow_documents
+        elif self.settings.destination.choose(for_cluster=False, for_archive=True):
+            from shoal.mirroring.task.archiving import follow_documents
+        else:
+            from shoal.mirroring.task.task import follow_documents
         address = self.control.host, self.control.port
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
@@ -84,7 +87,7 @@ class CopyTask:
             settings = self.settings
             if sealed := control.sealed_credentials:
                 settings = _with_security(settings, Credentials.unseal(sealed, self.control.key))
-            module.follow_documents(settings, control)
+            follow_documents(settings, control)
 
 
 def _with_security(settings: CopySettings, credentials: Credentials) -> CopySettings:
