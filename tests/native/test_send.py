@@ -23,7 +23,7 @@ import pytest
 from rig.authority import Authority
 from shoal.client import send as module
 from shoal.client.connection import Connection
-from shoal.client.lot import Limits, Refused, Sent, open_gate
+from shoal.client.lot import Later, Limits, Refused, Sent, open_gate
 from shoal.client.security import PasswordLogin, Security, TlsSettings
 from shoal.client.send import send
 from shoal.error_codes import ErrorCode
@@ -275,6 +275,20 @@ def test_answer_with_tagged_fields_and_no_error_counts(connect: Connect) -> None
     tagged = Destination(lambda number, answer: sized(answer[4:-1] + b"\1\7\2\1\2"))
     with connect(tagged) as connection:
         assert send_lots(connection, [lot_of(0), lot_of(1)]) == Sent([8, 8], {}, None)
+
+
+def test_batches_of_a_shared_partition_may_land_later_but_never_before_those_ahead_of_them(
+    connect: Connect,
+) -> None:
+    """Others write before the fourth request and the sixth; the log loses a record before the last."""
+    ahead = [0, 0, 0, 3, 3, 5, 5, 4]
+
+    def elsewhere(number: int, answer: bytes) -> bytes:
+        return put(_FIRST + 6, struct.pack(">q", 2 * number + ahead[number]))(answer)
+
+    with connect(Destination(elsewhere)) as connection:
+        sent = send_lots(connection, [lot_of(0)._replace(lands_later=True)])
+    assert sent == Sent([7], {0: Refused(7, 8, 0, 18, None)}, None, (Later(0, 3, 9), Later(0, 5, 15)))
 
 
 # The gate

@@ -111,6 +111,23 @@ def test_end_of_the_log_is_looked_up_behind_the_record_before_it(
     assert position.plan == PAIR.plan[2 - plan_left :]
 
 
+@pytest.mark.parametrize(
+    ("run", "end", "plan"),
+    [
+        pytest.param(Run(12, 19, 4), 15, PAIR.plan, id="the same"),
+        pytest.param(Run(12, 22, 4), 15, (Run(7, 13, 2), Run(12, 22, 4)), id="cut otherwise"),
+        pytest.param(Run(12, 19, 5), 15, (Run(7, 13, 2), Run(12, 19, 5)), id="of another epoch"),
+        pytest.param(Run(15, 22, 4), 17, PAIR.plan, id="further on"),
+        pytest.param(Run(15, 25, 4), 17, (*PAIR.plan, Run(15, 25, 4)), id="behind a gap"),
+        pytest.param(Run(7, 14, 2), 9, (Run(7, 14, 2),), id="before the last run, cut otherwise"),
+    ],
+)
+def test_map_leads_to_the_records_that_came_and_has_one_run_at_each_place(
+    run: Run, end: int, plan: tuple[Run, ...]
+) -> None:
+    assert PAIR.leading_to([(run, end)]).plan == plan
+
+
 def test_position_behind_its_last_milestone_continues_the_map() -> None:
     moved = replace(PAIR.with_milestone(), source_offset=20, destination_offset=16)
 
@@ -163,6 +180,8 @@ def test_position_with_the_longest_map_has_room_in_the_metadata(
     read = MirrorPosition.from_committed(committed)
     assert read is not None
     assert read.before_cut == kept.before_cut
+    unbounded = kept.to_committed(10_000)
+    assert kept.to_committed(len(unbounded.metadata)) == unbounded
     least = MirrorPosition.from_committed(kept.to_committed(0))
     assert least is not None
     assert least.before_cut is None

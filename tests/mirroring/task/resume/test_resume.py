@@ -13,15 +13,18 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.reports import Assigned
 from shoal.mirroring.positions import GroupPositions
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of, compacted
-from tests.world.control import Watched
-from tests.world.faults import answers, refuses_offsets
+from tests.world.control import Watched, incidents_of
+from tests.world.faults import answers, before_request, refuses_offsets
 from tests.world.history import NOW_MS, History
 from tests.world.logs import lose_tail, may_compact
+from tests.world.task import TaskResult
+from tests.world.waiting import wait_until
 
 
 def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
@@ -159,3 +162,54 @@ def test_source_that_lost_its_tail_as_its_copy_did_is_another_log(
     (stopped,) = brokers.going_on(IncidentKind.DESTINATION_LOSS).run().stopped
     assert stopped.cause is IncidentKind.SOURCE_RESET
     assert brokers.copied() == history.committed[:6]
+
+
+def test_orphan_that_commits_while_its_successor_begins_shows_no_lost_tail(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 2)
+    brokers.run()
+    history.plain(3)
+    # The ends of logs that were read before this are older than the position.
+    before_request(brokers.source, ApiKey.OFFSET_FETCH, brokers.run)
+    assert brokers.run() == TaskResult((), complete=True)
+    brokers.assert_exact(history)
+
+
+def test_task_resumes_by_the_map_of_the_one_that_wrote_during_an_interruption(
+    brokers: TwoBrokers, history: History
+) -> None:
+    def another_writes() -> None:
+        assert len(brokers.copied()) == 1
+        history.holed(3, [1])
+        brokers.run()
+        control.begin_generation()
+
+    history.plain(1)
+    control = Watched(20, another_writes)  # between two fetches that bring nothing
+    running = brokers.start(brokers.open_ranges(), control)
+    wait_until(lambda: control.interruptions > 0)
+    history.plain(1)
+    wait_until(lambda: len(brokers.copied()) >= 4)
+    control.request_stop()
+    running.result()
+    brokers.assert_exact(history)
+
+
+def test_accepted_incident_stops_the_partition_if_it_happens_again(
+    brokers: TwoBrokers, history: History
+) -> None:
+    def others_write() -> None:
+        History(brokers.destination.log("topic")).named("foreign", 1)
+
+    history.plain(1)
+    brokers.run()
+    others_write()
+    history.plain(1, 1)
+    (whole,) = brokers.ranges()
+    control = Watched()
+    control.assignment = {whole.source: Assigned(1, whole, accepted=IncidentKind.FOREIGN_RECORDS)}
+    before_request(brokers.destination, ApiKey.PRODUCE, others_write, number=2)
+    (stopped,) = brokers.run(control=control).stopped
+    assert stopped.cause is IncidentKind.FOREIGN_RECORDS
+    assert [each[3] for each in incidents_of(control)] == [True, False]
