@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .contents import places_in
 from .judge import judge_of
+from .sentences import NO_POSITION, UNFAITHFUL
 
 if TYPE_CHECKING:
     from .tasks import TaskWorld
@@ -15,22 +16,15 @@ __all__ = ["ADOPT", "needless_refusal"]
 #: The option, which each stop for want of a position names.
 ADOPT = "--adopt"
 
-#: Parts of the sentences that call a copy unfaithful; the others are about who writes to it now.
-_IS_UNFAITHFUL = (
-    "is not shown to be a faithful copy",
-    "begins later than the source",
-    "too few of them differ",
-)
-
 #: The same if a broker does not have an offset any more that it just named: the comparison cannot end.
 _CANNOT_COMPARE = ("a second try ended the same", "twice in a row")
 
 
 def needless_refusal(world: TaskWorld, number: int, reason: str) -> str | None:
     """Return what is wrong with a stop for want of a position; None if the copy, or an event, explains it."""
-    if "has no committed position" in reason and number in world.began_with - world.unaligned:
+    if NO_POSITION in reason and number in world.began_with - world.unaligned:
         return "it has a position"
-    is_about_copy = any(each in reason for each in _IS_UNFAITHFUL)
+    is_about_copy = any(each in reason for each in UNFAITHFUL)
     if not is_about_copy or any(each in reason for each in _CANNOT_COMPARE):
         return None
     # A Kafka of today would rather name no offset than show less than it has (KIP-207).

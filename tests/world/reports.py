@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from tests.world.task import TaskResult
 
 from .adoption import ADOPT, needless_refusal
 from .judge import Loss
+from .sentences import GROWN, read
 
 if TYPE_CHECKING:
     from .tasks import TaskWorld
@@ -53,9 +53,14 @@ def check_reports(world: TaskWorld, control: Reporting) -> None:
         for kind, reason, lost, has_continued in each["incidents"]:
             world.had_incidents = True
             _note_loss(world, number, IncidentKind(kind), lost)
-            if has_continued:
-                _note_refused(world, number, reason)
-                _check_incident(world, number, IncidentKind(kind), reason, lost)
+            said = read(IncidentKind(kind), reason)
+            if said is None:
+                world.problems.append(f"partition {number}: no form of {kind} reads: {reason}")
+            elif has_continued:
+                _note_refused(world, number, said)
+                problems = _check_incident(world, number, IncidentKind(kind), said, lost)
+                where = f"partition {number}: {kind} lost {lost}"
+                world.problems += [f"{where}, and {problem}: {reason}" for problem in problems]
             patience_s = world.brokers.settings.source.request_timeout_s
             if kind == IncidentKind.SOURCE_GAP.value and time.monotonic() < world.began_at + patience_s:
                 world.problems.append(f"partition {number}: nobody waited for records: {reason}")
@@ -72,41 +77,35 @@ def check_commits(world: TaskWorld, control: Watched) -> None:
             world.problems.append(f"partition {number}: {problem}")
 
 
-def _check_incident(world: TaskWorld, number: int, kind: IncidentKind, reason: str, lost: int | None) -> None:
-    """Compare what an incident says with its own offsets, and with how long the logs ever were."""
-    where = f"partition {number}: {kind.value} lost {lost}"
+def _check_incident(
+    world: TaskWorld, number: int, kind: IncidentKind, said: Mapping[str, int], lost: int | None
+) -> Iterator[str]:
+    """Yield what is wrong with the numbers of an incident, also compared with how long the logs ever were."""
     if not world.brokers.settings.continues_after(kind):
-        world.problems.append(f"{where}, and no policy lets a partition continue behind it: {reason}")
+        yield "no policy lets a partition continue behind it"
     longest = max(world.longest[number], world.copy_log(number).log_end_offset)
+    source_end = world.partitions[number].longest
     if kind is IncidentKind.DESTINATION_LOSS:
-        ends = re.search(r" ends at offset (\d+)", reason)
-        most = longest - (int(ends[1]) if ends else 0)
-        again = re.search(r"copies source offsets? (\d+)(?: to (\d+))? again", reason)
         # And the offsets that the source has deleted, perhaps those of a topic that it had before.
-        source_end = world.partitions[number].longest
-        most += source_end
+        most = longest - said.get("end", 0) + source_end
         if lost is not None and not 0 <= lost <= most:
-            world.problems.append(f"{where}, and the copy lacks no more than {most}: {reason}")
-        if again and again[2] and int(again[1]) > int(again[2]):
-            world.problems.append(f"{where}, and copies nothing again: {reason}")
-        if again and int(again[2] or again[1]) >= source_end:
-            world.problems.append(f"{where}, and the source never had more than {source_end}: {reason}")
-    elif "the mirror copies source" in reason:
-        world.problems.append(f"{where}, and copies again: {reason}")
-    foreign = re.search(r"foreign record at offset (\d+), .* ends behind offset (\d+)", reason)
-    if foreign and not int(foreign[1]) <= int(foreign[2]) < longest:
-        world.problems.append(f"{where}, and the copy is no longer than {longest}: {reason}")
-    if "created again since" in reason and reason.endswith("ends at offset 0"):
-        world.problems.append(f"{where}, and an empty copy is one that was deleted: {reason}")
-    shorter = re.search(r"ends at offset (\d+), and it ended at (\d+) or later", reason)
-    if shorter and lost not in range(int(shorter[2]) - int(shorter[1]) + 1):
-        world.problems.append(f"{where}, and its offsets say otherwise: {reason}")
-    gap = re.search(r"does not send offset (\d+): .* reaches to offset (\d+)", reason)
-    if gap and not (lost is not None and 0 < lost <= int(gap[2]) - int(gap[1])):
-        world.problems.append(f"{where}, and its offsets say otherwise: {reason}")
-    places = re.search(r"does not have offset (\d+) any more, its log begins at (\d+)", reason)
-    if places and lost not in (None, int(places[2]) - int(places[1])):
-        world.problems.append(f"{where}, and its offsets say otherwise: {reason}")
+            yield f"the copy lacks no more than {most}"
+    if "again" in said:
+        last = said.get("again_to", said["again"])
+        if kind is not IncidentKind.DESTINATION_LOSS or said["again"] > last:
+            yield "copies nothing again"
+        if last >= source_end:
+            yield f"the source never had more than {source_end}"
+    if "foreign" in said and not said["foreign"] <= said["last"] < longest:
+        yield f"the copy is no longer than {longest}"
+    if said.get("created_end") == 0 and "again" not in said:
+        yield "an empty copy is one that was deleted"
+    if "planned" in said and lost not in range(said["planned"] - said["end"] + 1):
+        yield "its offsets say otherwise"
+    if "silent" in said and not (lost is not None and 0 < lost <= said["reached"] - said["silent"]):
+        yield "its offsets say otherwise"
+    if "missing" in said and lost not in (None, said["begin"] - said["missing"]):
+        yield "its offsets say otherwise"
 
 
 def _note_loss(world: TaskWorld, number: int, kind: IncidentKind, lost: int | None) -> None:
@@ -116,11 +115,11 @@ def _note_loss(world: TaskWorld, number: int, kind: IncidentKind, lost: int | No
         world.losses[number].append(Loss(lost, len(world.partitions[number].records)))
 
 
-def _note_refused(world: TaskWorld, number: int, reason: str) -> None:
-    if refused := re.search(r" refuses offsets? (\d+)(?: to (\d+))? of ", reason):
-        first, last = int(refused[1]), int(refused[2] or refused[1])
+def _note_refused(world: TaskWorld, number: int, said: Mapping[str, int]) -> None:
+    if "refused" in said:
+        refused = range(said["refused"], said.get("refused_to", said["refused"]) + 1)
         for each in world.partitions[number].of_this_topic:
-            each.was_refused |= first <= each.offset <= last
+            each.was_refused |= each.offset in refused
 
 
 def outcome_of(world: TaskWorld, result: TaskResult, control: Reporting) -> Outcome:
@@ -138,7 +137,7 @@ def outcome_of(world: TaskWorld, result: TaskResult, control: Reporting) -> Outc
         kinds = {kind for kind, _ in incidents}
         if "AUTHORIZATION_FAILED" in reason and "--allow-principal" not in reason and "Grant" not in reason:
             world.problems.append(f"partition {number} stopped without a remedy: {reason}")
-        grown = re.search(r"ended at offset (\d+) and ends at (\d+) now", reason)
+        grown = GROWN.search(reason)
         if grown and grown[1] == grown[2]:
             world.problems.append(f"partition {number} stopped, and its offsets say otherwise: {reason}")
         if wrong := needless_refusal(world, number, reason):
@@ -169,9 +168,9 @@ def _miscounted(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _lost_elsewhere(stopped: PartitionStopped) -> Iterator[str]:
     """Yield how the first offset that a stopped partition lacks differs from the sentence of its stop."""
-    found = re.search(r"ends at offset (\d+), .* before source offset (\d+), end at (\d+)", stopped.reason)
-    if found and stopped.unmirrored_from is not None:
-        end, source_end, acknowledged = map(int, found.groups())
-        # A number of records had at least as many offsets.
-        if end and stopped.unmirrored_from > source_end - (acknowledged - end):
-            yield f"partition {stopped.partition} lacks {stopped.unmirrored_from} on: {stopped.reason}"
+    said = read(stopped.cause, stopped.reason) if isinstance(stopped.cause, IncidentKind) else None
+    if not said or "acknowledged" not in said or not said["end"] or stopped.unmirrored_from is None:
+        return
+    # A number of records had at least as many offsets.
+    if stopped.unmirrored_from > said["source"] - (said["acknowledged"] - said["end"]):
+        yield f"partition {stopped.partition} lacks {stopped.unmirrored_from} on: {stopped.reason}"

@@ -7,7 +7,6 @@ This world sees the mirror from outside: records, committed positions and report
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -34,6 +33,7 @@ from tests.world.logs import begin_at
 from tests.world.planner import planned_ranges
 from tests.world.reports import Outcome, check_commits, check_reports, outcome_of
 from tests.world.requests import RequestsInFlight, counted
+from tests.world.sentences import read
 from tests.world.task import RunningTask
 from tests.world.waiting import wait_until
 
@@ -260,13 +260,12 @@ class TaskWorld:
 
     def explains(self, number: int, kind: IncidentKind, reason: str) -> bool:
         """Whether an event has made an incident possible, or a late request behind the mirror's records."""
-        foreign = re.search(r"foreign record at .* the mirror's records up to offset (\d+)", reason)
-        position = self.position(number)
-        if kind in self.expected or foreign is None or position is None:
+        said, position = read(kind, reason) or {}, self.position(number)
+        if kind in self.expected or "ours" not in said or position is None:
             return kind in self.expected
         former = self.former_writers[number] - {position.identity.producer_id}
         return any(
-            each.header.base_offset >= int(foreign[1]) and each.header.producer_id in former
+            each.header.base_offset >= said["ours"] and each.header.producer_id in former
             for each in batches_of(self.copy_log(number))
         )
 

@@ -549,7 +549,5 @@ def test_orphan_that_waits_ends(brokers: TwoBrokers, history: History, driver: T
         running = brokers.start(control=control)
         wait_until(lambda: any(each["waiting_for"] for each in partitions_of(driver)))
         driver.server.close()
-        started = time.process_time()
         with pytest.raises(Stopped):
             running.result(60.0)
-        assert time.process_time() - started < 2.0

@@ -17,6 +17,7 @@ from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
 from tests.world.faults import answers
 from tests.world.history import History
+from tests.world.sentences import NO_POSITION
 
 PARTITION = TopicPartition("topic", 0)
 GOES_ON = frozenset({IncidentKind.SOURCE_RESET})
@@ -34,6 +35,7 @@ def test_copy_whose_position_was_deleted_stops_and_names_adopt(
 
     (stopped,) = brokers.run().stopped
 
+    assert NO_POSITION in stopped.reason
     assert re.search(r"topic-0\b.*destination.*\b0 to 4\b.*--adopt", stopped.reason)
     assert not stopped.can_heal
     assert brokers.copied() == history.committed[:5]
