@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import ConfigError, ShoalError
 
-__all__ = ["NO_LINKS", "check_result_file", "flush_directory", "write_in_one_step", "write_result_file"]
+__all__ = [
+    "NO_LINKS",
+    "check_result_file",
+    "flush_directory",
+    "is_temporary",
+    "temporary_name",
+    "write_in_one_step",
+    "write_result_file",
+]
 
 #: The errors of a link in a file system that has none, as FAT or many of FUSE.
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.ASCII)
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
@@ -100,9 +111,22 @@ def write_in_one_step(
         temporary.unlink(missing_ok=True)
 
 
+def temporary_name(name: str) -> str:
+    """
+    Return an unpredictable name that a file has until it is whole.
+
+    In a shared directory another user could have put a link at another.
+    """
+    return f".{name}.{secrets.token_hex(8)}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether it is such a name: a process that was killed may have left the file."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
 def _temporary(path: Path) -> Path:
-    """Return an unpredictable name: in a shared directory another user could have put a link at another."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    return path.with_name(temporary_name(path.name))
 
 
 def _take_name(temporary: Path, path: Path) -> None:

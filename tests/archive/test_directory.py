@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +55,47 @@ def test_create_refuses_a_directory_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"notes\.txt"):
         Archive.open(str(tmp_path), creates=True)
+
+
+#: Writes a file, and is killed between its temporary name and its own.
+KILLED = """
+import os, signal, sys
+from shoal.archive.store import open_store
+
+os.link = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+open_store(sys.argv[1]).write(sys.argv[2], b"{}")
+"""
+
+
+def killed_while_it_names(directory: Path, file: str) -> str:
+    """Write a file in a process that is killed; return the temporary name that it leaves."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(directory), file], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (directory / file).parent.glob(".*.tmp")
+    return left.name
+
+
+def test_archive_is_made_after_a_kill_before_its_file_had_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    killed_while_it_names(tmp_path / "a", "archive.json")
+    assert list(new_archive(tmp_path / "a").topics()) == ["orders"]
+
+
+@pytest.mark.parametrize("suffix", ["log", "txnindex", "json"])
+def test_temporary_names_after_a_kill_are_told_and_count_for_nothing(tmp_path: Path, suffix: str) -> None:
+    archive = new_archive(tmp_path / "a")
+    add(archive, plain(3), tmp_path)
+    left = killed_while_it_names(tmp_path / "a", f"{objects_of(archive).path}/{3:020d}.7-1.{suffix}")
+    add(
+        archive,
+        plain(2, base_offset=3),
+        tmp_path,
+        offset=3,
+        generation=objects_of(archive).place.next_generation,
+    )
+    (problem,) = archive.problems()
+    assert left in problem
+    assert read_all(objects_of(archive)) == plain(3, 2)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +222,9 @@ def test_generation_above_which_there_is_no_name_is_refused(tmp_path: Path) -> N
     objects = objects_of(archive)
     assert objects.end_offset == 3, "readers do not mind it"
     with pytest.raises(UnsafeName, match="9999999999"):
-        add(archive, plain(2, base_offset=3), tmp_path, offset=3, generation=objects.next_generation)
+        add(archive, plain(2, base_offset=3), tmp_path, offset=3, generation=objects.place.next_generation)
     stray.unlink()
-    assert objects_of(archive).next_generation == 2
+    assert objects_of(archive).place.next_generation == 2
 
 
 def test_objects_take_offsets_that_the_source_had_deleted_for_no_gap(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Restoring:
 
     def add(self, record_set: bytes, **how: object) -> None:
         objects = objects_of(self.archive)
-        end, generation = objects.end_offset or 0, objects.next_generation
+        end, generation = objects.end_offset or 0, objects.place.next_generation
         add(self.archive, record_set, self.directory, offset=end, generation=generation, **how)  # type: ignore[arg-type]
 
     def run(self, **settings: object) -> list[str]:

@@ -90,7 +90,7 @@ def test_json_comes_last_and_only_with_the_lease(tmp_path: Path) -> None:
     objects = objects_of(archive)
     assert set(files_of(tmp_path / "archive")) == {".log"}
     assert (objects.names, objects.end_offset, len(objects.uncounted)) == ([], None, 1)
-    assert objects.next_generation == 2
+    assert objects.place.next_generation == 2
     assert segment.is_closed  # its file may be the archive's
 
 

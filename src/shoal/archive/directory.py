@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ..errors import ConfigError, ShoalError
 from ..json_values import to_json
+from ..result_file import is_temporary
 from ..timing import DEFAULT_TIMING, Timing
 from ..topic_partition import TopicPartition
 from .credentials import StoreCredentials
@@ -273,9 +274,9 @@ class Archive:
         yield from (str(damage) for damage, _ in found if damage is not None)
         if uncounted := [each for _, files in found for each in files]:
             yield (
-                f"files of {self.store.url} do not count, since their .json is missing ({len(uncounted):,}, "
-                f"such as {uncounted[0]}): a failed upload or a killed task left them. You may delete them "
-                "while no mirror writes there"
+                f"files of {self.store.url} do not count, since they have no .json or a temporary name "
+                f"({len(uncounted):,}, such as {uncounted[0]}): a failed upload or a killed task left them. "
+                "You may delete them while no mirror writes there"
             )
 
     def pieces(
@@ -328,7 +329,7 @@ class Archive:
 
 def _create(store: Store) -> str:
     """Make an archive of an empty directory; return its id."""
-    if others := [each.name for each in store.names("")]:
+    if others := [each.name for each in store.names("") if not is_temporary(each.name)]:
         raise ConfigError(
             f"{store.url} is no archive and has other files, such as {min(others)!r}. Choose an empty "
             "directory"

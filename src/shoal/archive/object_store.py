@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from functools import cache
@@ -14,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import AccessRefused, ConfigError, Disconnected, ShoalError, StorageFailed
 from ..in_thread import in_thread
+from ..result_file import temporary_name
 from .credentials import StoreCredentials
 from .files import Listed, LocalCopy, Store, StoredFile, pieces_of
 from .urls import shown_url
@@ -218,8 +218,8 @@ class _ObjectStore:
         from pyarrow.fs import FileType
 
         final = self._path(path)
-        written = f"{final}.{secrets.token_hex(4)}.tmp" if self._renames else final
-        directory = final.rpartition("/")[0]
+        directory, _, name = final.rpartition("/")
+        written = f"{directory}/{temporary_name(name)}" if self._renames else final
         if self._makes_directories and directory not in self._made:
             self._system.create_dir(directory, recursive=True)
             self._made.add(directory)

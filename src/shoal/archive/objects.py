@@ -6,16 +6,18 @@ Listings are as old as the last look. Descriptions never change, so each is read
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
+from ..result_file import is_temporary
 from .description import DamagedObject, listed, read_json
 from .files import Store, StoredFile
 from .names import LARGEST_GENERATION, ObjectName, UnsafeName
 from .segment import SegmentFacts
 
-__all__ = ["PartitionObjects"]
+__all__ = ["PartitionObjects", "Place"]
 
 #: Objects overlap if a writer was late. More than so many in a row never do.
 _LOOK_BACK = 16
@@ -27,6 +29,41 @@ _ANY_OFFSET = 2**63 - 1
 _MISSING = "it is missing, and its description is there"
 
 
+@dataclass(slots=True)
+class Place:
+    """
+    Where a writer adds objects to a partition. It has no list of those that are there, perhaps thousands.
+
+    Attributes:
+        store: The archive's directory.
+        path: The directory of the partition.
+        last: The description of the object that reaches furthest at the beginning; None without any.
+        highest_generation: The highest one of any object there, whether it counts or not.
+
+    """
+
+    store: Store
+    path: str
+    last: SegmentFacts | None
+    highest_generation: int
+
+    @property
+    def next_generation(self) -> int:
+        """
+        A generation that is higher.
+
+        Raises:
+            UnsafeName: A name has the largest one, so that nothing can be higher.
+
+        """
+        if self.highest_generation >= LARGEST_GENERATION:
+            raise UnsafeName(
+                f"{self.store.url}/{self.path}: a file's name has the generation {self.highest_generation}, "
+                "and no name has a higher one. Shoal gives no file such a name: move it away"
+            )
+        return self.highest_generation + 1
+
+
 class PartitionObjects:
     """
     The objects of a partition that count: those with a description. In the order of their offsets.
@@ -34,7 +71,8 @@ class PartitionObjects:
     Attributes:
         path: The directory of the partition.
         names: Their names, by base offset and generation.
-        uncounted: Files without a description: a failed upload left them.
+        uncounted: Files without a description or with a temporary name: a failed upload or a killed task left
+            them.
 
     """
 
@@ -47,12 +85,13 @@ class PartitionObjects:
 
     def look(self) -> None:
         """Look at the directory again."""
-        parsed = [
-            (each, found) for each in listed(self.store, self.path) if (found := ObjectName.parse(each.name))
-        ]
+        entries = listed(self.store, self.path)
+        parsed = [(each, found) for each in entries if (found := ObjectName.parse(each.name))]
         counted = {name for _, (name, suffix) in parsed if suffix == "json"}
         self.names: list[ObjectName] = sorted(counted)
-        self.uncounted: list[str] = sorted(each.name for each, (name, _) in parsed if name not in counted)
+        without_json = [each.name for each, (name, _) in parsed if name not in counted]
+        temporary = [each.name for each in entries if is_temporary(each.name)]
+        self.uncounted: list[str] = sorted(without_json + temporary)
         self._sizes = {each.name: each.size for each, _ in parsed}
         self._highest_generation = max((name.generation for _, (name, _) in parsed), default=-1)
 
@@ -62,20 +101,9 @@ class PartitionObjects:
         return {each: self._sizes[each] for each in files if each in self._sizes}
 
     @property
-    def next_generation(self) -> int:
-        """
-        A generation that is higher than that of any object, whether it counts or not.
-
-        Raises:
-            UnsafeName: A name has the largest one, so that nothing can be higher.
-
-        """
-        if self._highest_generation >= LARGEST_GENERATION:
-            raise UnsafeName(
-                f"{self.store.url}/{self.path}: a file's name has the generation {self._highest_generation}, "
-                "and no name has a higher one. Shoal gives no file such a name: move it away"
-            )
-        return self._highest_generation + 1
+    def place(self) -> Place:
+        """Where a writer continues behind them."""
+        return Place(self.store, self.path, self.last, self._highest_generation)
 
     def where(self, name: ObjectName, suffix: str = "log") -> str:
         """Return the URL of a file, for messages."""
@@ -161,12 +189,6 @@ class PartitionObjects:
         except DamagedObject as error:
             return error
         return None
-
-    def note(self, name: ObjectName, facts: SegmentFacts) -> None:
-        """Add an object that was written since the last look."""
-        insort(self.names, name)
-        self._facts[name] = facts
-        self._highest_generation = max(self._highest_generation, name.generation)
 
     @property
     def start_offset(self) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ....archive.aborted import OpenAborted
-from ....archive.objects import PartitionObjects
+from ....archive.objects import Place
 from ....archive.segment import OpenSegment
 from ....client.backoff import Backoff
 from ....errors import CorruptBatch, PartitionStopped
@@ -31,7 +31,7 @@ class ArchivedPartition:
         entry: The number of the document's entry by which the task has it.
         range: The offsets to archive.
         source: The partition at the source.
-        objects: Its objects in the archive; None until the task has looked, so that its position is known.
+        place: Where the archive has it; None until the task has looked, so that its position is known.
         topic_id: The source's topic id, once the partition has begun; None if the source has none.
         leader_epoch: The epoch of the source's leader when it began.
         position: The offset up to which the archive has it.
@@ -48,7 +48,7 @@ class ArchivedPartition:
         self.entry = assigned.entry
         self.range = assigned.range
         self.source = assigned.range.source
-        self.objects: PartitionObjects | None = None
+        self.place: Place | None = None
         self.topic_id: uuid.UUID | None = None
         self.leader_epoch = -1
         self.position = self._follows = assigned.range.start_offset
@@ -80,7 +80,7 @@ class ArchivedPartition:
     @property
     def is_done(self) -> bool:
         """Whether everything up to the end is archived."""
-        return self.objects is not None and not self.range.is_open and self.position >= self.range.end_offset
+        return self.place is not None and not self.range.is_open and self.position >= self.range.end_offset
 
     @property
     def is_due(self) -> bool:
@@ -91,7 +91,7 @@ class ArchivedPartition:
     def takes_batches(self) -> bool:
         """Whether batches may be added: its position is known, and no segment waits for the store."""
         is_open = self.segment is None or not self.segment.is_closed
-        return self.objects is not None and self.stopped is None and is_open
+        return self.place is not None and self.stopped is None and is_open
 
     @property
     def needs_data(self) -> bool:
@@ -100,18 +100,18 @@ class ArchivedPartition:
 
     # Its life
 
-    def begin(self, objects: PartitionObjects, topic_id: uuid.UUID | None, leader_epoch: int) -> None:
+    def begin(self, place: Place, topic_id: uuid.UUID | None, leader_epoch: int) -> None:
         """Continue at the end of the last object that counts."""
         self.forget()
-        end = objects.end_offset
-        self.objects, self.topic_id, self.leader_epoch = objects, topic_id, leader_epoch
-        self.position = self._follows = self.range.start_offset if end is None else end
+        self.place, self.topic_id, self.leader_epoch = place, topic_id, leader_epoch
+        last = place.last
+        self.position = self._follows = self.range.start_offset if last is None else last.next_offset
 
     def forget(self) -> None:
         """Drop the open segment: another task may have the partition, or its log is another one."""
         if self.segment is not None:
             self.segment.drop()
-        self.segment = self.objects = None
+        self.segment = self.place = None
         self._aborted = OpenAborted()
 
     def wait(self, reason: str) -> None:
@@ -190,17 +190,17 @@ class ArchivedPartition:
             ShoalError: The store does not take it. It may be tried again.
 
         """
-        segment, objects = self.segment, self.objects
-        if segment is None or objects is None:
+        segment, place = self.segment, self.place
+        if segment is None or place is None:
             return
         control.check_lease()
-        generation = max(control.driver.generation, objects.next_generation)
-        name, facts = segment.publish(objects.store, objects.path, generation, control.check_lease)
+        generation = max(control.driver.generation, place.next_generation)
+        name, facts = segment.publish(place.store, place.path, generation, control.check_lease)
         segment.drop()
         self.segment = None
         self.position = self._follows = facts.next_offset
         self._newest_ms = facts.newest_ms if facts.newest_ms >= 0 else None
-        objects.note(name, facts)
+        place.highest_generation = name.generation
         counters = self.counters
         counters.batches += facts.batches
         counters.records += facts.records
@@ -215,7 +215,7 @@ class ArchivedPartition:
 
     def report(self) -> CopyReport | None:
         """Return a report with the counts; None if there is nothing new."""
-        position = None if self.objects is None else self.position
+        position = None if self.place is None else self.position
         end = self._end_offset if self.range.is_open else self.range.end_offset
         if end is not None and position is not None:
             end = max(end, position)

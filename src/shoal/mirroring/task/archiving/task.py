@@ -101,7 +101,7 @@ class _ArchiveTask:
                 if self._lease.begin():
                     for each in self._partitions.values():
                         each.forget()  # another mirror may have had the group
-                self._begin([each for each in self._partitions.values() if each.objects is None])
+                self._begin([each for each in self._partitions.values() if each.place is None])
                 self._fetch()
                 self._publish_due()
                 over = [each for each in self._partitions.values() if each.stopped or each.is_done]
@@ -170,7 +170,7 @@ class _ArchiveTask:
         self._describe(each, topic.topic_id, len(topic.partitions))
         directory_id = topic_directory_id(topic.topic_id, self._source.metadata.cluster_id)
         objects = self._archive.objects(each.range.destination_topic, directory_id, each.source.partition)
-        each.begin(objects, topic.topic_id, found.leader_epoch)
+        each.begin(objects.place, topic.topic_id, found.leader_epoch)
 
     def _describe(self, each: ArchivedPartition, topic_id: uuid.UUID | None, partitions: int) -> None:
         """Describe a topic that was created again, or has new partitions, since the driver did."""
@@ -186,7 +186,7 @@ class _ArchiveTask:
 
     def _compare(self, partitions: Collection[ArchivedPartition]) -> None:
         """Find out whether the source has lost, or deleted, what is archived, or what follows on it."""
-        last = {each.source: each.objects.last for each in partitions if each.objects is not None}
+        last = {each.source: each.place.last for each in partitions if each.place is not None}
         epochs = {source: facts.leader_epoch for source, facts in last.items() if facts is not None}
         ends = epoch_end_offsets(self._source, {each: epoch for each, epoch in epochs.items() if epoch >= 0})
         starts = list_offsets(self._source, dict.fromkeys(last, EARLIEST))
@@ -224,7 +224,7 @@ class _ArchiveTask:
         """Send a fetch to each leader that has answered the one before, and gather what has come."""
         by_leader: dict[int, list[ArchivedPartition]] = defaultdict(list)
         for each in self._partitions.values():
-            if each.objects is None:
+            if each.place is None:
                 continue
             leader = leader_in(self._source.known, each.source)
             if leader is None:
@@ -272,7 +272,7 @@ class _ArchiveTask:
     def _take(self, answer: Answer) -> None:
         asked, fetched = answer.asked, answer.fetched
         each = self._partitions.get(asked.partition)
-        if each is None or each.objects is None or not each.takes_batches:
+        if each is None or each.place is None or not each.takes_batches:
             return
         if isinstance(fetched, ShoalError):
             self._lose(each, fetched)
