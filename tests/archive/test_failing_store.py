@@ -16,9 +16,11 @@ from shoal.archive.directory import Archive
 from shoal.archive.store import open_store
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
+from shoal.client.offsets import ask_offsets
 from shoal.errors import AccessRefused, ConfigError, Disconnected, ShoalError
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.timing import Timing
+from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome
 from tests.archive.archives import add, new_archive, objects_of, plain, read_all
 from tests.archive.archiving import Archiving, stored
@@ -170,6 +172,30 @@ def test_restore_from_a_store_that_drips_downloads_each_object_once(url: str, st
     waits = {part["waiting_for"] for report in seen.reports for part in report["partitions"]} - {None}
     assert {wait.rpartition("/")[2].partition("-")[0] for wait in waits} == {"00000000000000000000.0"}
     assert all(wait.startswith("s3://") and wait.endswith(".log: it is being downloaded") for wait in waits)
+
+
+def test_times_are_looked_up_in_objects_that_together_take_longer_than_a_request(
+    url: str, store: FailingStore
+) -> None:
+    """Objects come in parallel, and none again because the client had to ask again."""
+    partitions, downloads = [TopicPartition("topic", number) for number in range(8)], Counter[str]()
+
+    def drip(request: Request) -> float | None:
+        if request.method != "GET" or not request.key.endswith(".log"):
+            return None
+        downloads[request.key] += 1
+        return 3.0
+
+    with Archiving.started(url) as archiving:
+        for number, history in enumerate(archiving.brokers.topic(partitions=len(partitions))):
+            history.plain(3)
+            archiving.to_the_end(number)
+        store.fault = drip
+        source = archiving.restoring.with_clients("source", request_timeout_ms=7_000).settings.source
+        with Cluster(source) as cluster:
+            cluster.refresh(["topic"])
+            assert ask_offsets(cluster, partitions, 0, 20.0) == dict.fromkeys(partitions, 0)
+    assert sorted(downloads.values()) == [1] * len(partitions)
 
 
 def test_store_that_is_silent_in_the_middle_of_a_write_is_named(url: str, store: FailingStore) -> None:

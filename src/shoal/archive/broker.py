@@ -69,11 +69,8 @@ _TOPIC_RESOURCE = 2
 #: How old a listing may be.
 _FRESH_S = 10.0
 
-#: An object is read against its digest before it is sent, which takes seconds. An answer waits for no more.
+#: An object is read against its digest before it is used, which takes seconds. An answer waits for no more.
 _LONGEST_ANSWER_S = 5.0
-
-#: The answer about the offset of a time waits so long for an object, since not everyone asks again.
-_LONGEST_LOOK_S = 20.0
 
 _SIZE = struct.Struct(">i")
 
@@ -150,6 +147,8 @@ class _Served:
         self._room = memoryview(b"")
         #: By topic, creation and number.
         self._partitions: dict[tuple[str, str, int], _Partition] = {}
+        #: The objects that the answer lacks, since they are being downloaded.
+        self._awaited: list[str] = []
         self._answers: Mapping[int, Callable[[Any], Any]] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
@@ -317,10 +316,22 @@ class _Served:
             about = f"partition {number} cannot be read"
             error = caught if isinstance(caught, ShoalError) else _unforeseen(where, about, caught)
             _problems[key] = error
+            if isinstance(error, BeingDownloaded):
+                self._awaited.append(error.address)
             may_pass = isinstance(error, Disconnected)
             return ErrorCode.KAFKA_STORAGE_ERROR if may_pass else ErrorCode.CORRUPT_MESSAGE, None
 
     def _list_offsets(self, request: Any) -> Any:
+        """Wait for the objects with the wanted times, but no longer than any client does: it asks again."""
+        until = time.monotonic() + _LONGEST_ANSWER_S
+        while True:
+            self._awaited.clear()
+            answer, left_s = self._offsets(request), until - time.monotonic()
+            if not self._awaited or left_s <= 0:
+                return answer
+            downloads.wait_for_any(self._awaited, left_s)
+
+    def _offsets(self, request: Any) -> Any:
         message = response_class(ApiKey.LIST_OFFSETS)
         topic = message.ListOffsetsTopicResponse
 
@@ -363,6 +374,7 @@ class _Served:
 
     def _fetch(self, request: Any) -> FetchResponse:
         began_at = time.monotonic()
+        self._awaited.clear()
         if request.max_bytes > len(self._room):
             self._room = memoryview(mmap.mmap(-1, request.max_bytes))
         room = self._room[: request.max_bytes]
@@ -379,15 +391,13 @@ class _Served:
                 is_empty = is_empty and not len(fetched.record_set) and may_pass
                 found.append(fetched)
         if is_empty:
-            self._wait(found, request.max_wait_ms / 1000)
+            self._wait(request.max_wait_ms / 1000)
         return FetchResponse(0, 0, 0, found)
 
-    def _wait(self, found: Sequence[FetchedPartition], seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         """Wait before an answer without batches, until an object is there or the client hangs up."""
-        problems = [problem_of(self._url, TopicPartition(each.topic, each.partition)) for each in found]
-        awaited = [each.address for each in problems if isinstance(each, BeingDownloaded)]
-        if awaited:
-            downloads.wait_for_any(awaited, seconds)
+        if self._awaited:
+            downloads.wait_for_any(self._awaited, seconds)
         else:
             select.select([self._client], [], [], seconds)
 
@@ -414,14 +424,8 @@ class _Served:
 
 def _offset_at(timestamp: int, partition: _Partition) -> tuple[int, int] | None:
     """Return the offset of a time, or of an end of the log; and the time of its record, if it has one."""
-    until = time.monotonic() + _LONGEST_LOOK_S
-    while timestamp >= 0:
-        try:
-            return partition.reader.offset_at(timestamp, DEFAULT_LIMIT_BYTES)
-        except BeingDownloaded as pending:
-            if time.monotonic() > until:
-                raise
-            downloads.wait_for_any([pending.address], until - time.monotonic())
+    if timestamp >= 0:
+        return partition.reader.offset_at(timestamp, DEFAULT_LIMIT_BYTES)
     return partition.end if timestamp == _LATEST else partition.start, -1
 
 

@@ -64,7 +64,7 @@ class _Download(Generic[T]):
             return
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 #: By the URL of the object.
 _known: dict[str, _Download[Any]] = {}
 
@@ -81,15 +81,15 @@ def begin(where: str, read: Callable[[Callable[[], None]], T]) -> BeingDownloade
         None if it has ended; else the error for the client.
 
     """
-    now = time.monotonic()
     with _lock:
-        found = _known.get(where)
+        now, found = time.monotonic(), _known.get(where)
         if found is None:
             others = [each.began_at for each in _known.values() if not each.result.done()]
             if len(others) >= MOST_AT_ONCE:
                 return BeingDownloaded(where, "it is downloaded after others", now - min(others))
-            found = _known[where] = _Download(where)
+            found = _Download(where)
             threading.Thread(target=found.run, args=(read,), name="shoal-download", daemon=True).start()
+            _known[where] = found  # not before: without its thread, nothing would end it
         found.asked_at = now
         if found.result.done():
             return None
@@ -105,12 +105,10 @@ def take(where: str, read: Callable[[Callable[[], None]], T]) -> T:
         ShoalError: The reading raised it.
 
     """
-    if (pending := begin(where, read)) is not None:
-        raise pending
     with _lock:
-        found: _Download[T] | None = _known.pop(where, None)
-    if found is None:  # another client has just taken it
-        return take(where, read)
+        if (pending := begin(where, read)) is not None:
+            raise pending
+        found: _Download[T] = _known.pop(where)
     found.is_taken.set()
     return found.result.result()
 

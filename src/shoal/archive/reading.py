@@ -1,10 +1,10 @@
 """
 The batches of an archived partition, read from its objects in the order of their offsets.
 
-The whole object is read against its digest before the first byte of it is returned, once in a process. So a
-damaged object stops its partition where it begins. That reading marks places between batches, so that a local
-file is sent from one to another without being read again by this process. It also makes a local file of an
-object of a store, which is downloaded once, by a thread of its own (:mod:`.downloads`).
+The whole object is read against its digest before the first byte of it is returned. So a damaged object
+stops its partition where it begins. That reading marks places between batches, so that a local file is sent
+from one to another without being read again by this process. It also makes a local file of an object of a
+store, which is downloaded once, by a thread of its own (:mod:`.downloads`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ _LENGTH = _DELTA = struct.Struct(">i")
 
 #: The least length of a batch by its magic: that of a record without key and value, in the first two.
 _LEAST_LENGTHS = (14, 22, HEADER_SIZE - LOG_OVERHEAD)
-
-#: Objects that this process has read against their digests.
-_verified: set[str] = set()
 
 
 class ReadBatches(NamedTuple):
@@ -85,21 +82,18 @@ class _Opened:
                     return
                 self.position, self.offset = begins_at + following, next_offset
 
-    def verify(self, digest: str, check: Callable[[], None], *, is_known: bool) -> None:
+    def verify(self, digest: str, check: Callable[[], None]) -> None:
         """
         Read the whole object against its digest, mark places, keep it in a local file, and come back.
 
         Args:
             digest: The digest.
             check: Raises if it is to end.
-            is_known: Whether it was read before, so that it is read for a local file alone.
 
         """
         computed = xxhash.xxh3_128()
-        copy = self.file.local_copy()
-        if copy is None and is_known:
-            return
         with ExitStack() as stack:
+            copy = self.file.local_copy()
             if copy is not None:
                 stack.callback(copy.close)
             for piece in self.pieces():
@@ -199,6 +193,10 @@ class PartitionReader:
     def __init__(self, objects: PartitionObjects) -> None:
         self.objects = objects
         self._opened: _Opened | None = None
+        #: Overlapping objects that were compared.
+        self._compared: set[tuple[ObjectName, ObjectName]] = set()
+        #: The offsets of times that were looked up, with the times of their records.
+        self._offsets: dict[int, tuple[int, int]] = {}
 
     def read(self, offset: int, room: memoryview) -> ReadBatches | None:
         """
@@ -247,11 +245,9 @@ class PartitionReader:
         return opened
 
     def _compare(self, *names: ObjectName) -> None:
-        """Compare the batches of two objects at the offsets that both have, once in a process."""
+        """Compare the batches of two objects at the offsets that both have, once."""
         earlier, later = sorted(names, key=lambda each: (each.generation, each.base_offset))
-        where = self.objects.where(later)
-        key = f"{where} {self.objects.where(earlier)}"
-        if key in _verified:
+        if (earlier, later) in self._compared:
             return
         begin = max(each.base_offset for each in names)
         end = min(self.objects.facts(each).next_offset for each in names)
@@ -266,11 +262,11 @@ class PartitionReader:
             offset = _first_difference(before.batches(), after.batches())
         if offset is not None:
             raise DamagedObject(
-                where,
+                self.objects.where(later),
                 f"it and {earlier}.log, of an earlier writer, have different batches at offset {offset}. "
                 "Compaction does not explain that, so one of them is of another log",
             )
-        _verified.add(key)
+        self._compared.add((earlier, later))
 
     def _open(self, name: ObjectName) -> _Opened:
         if self.objects.store.is_local:
@@ -280,13 +276,10 @@ class PartitionReader:
     def _read(self, name: ObjectName, check: Callable[[], None]) -> _Opened:
         """Return an object at its first batch, once it was read against its digest."""
         objects, facts = self.objects, self.objects.facts(name)
-        where = objects.where(name)
         file = objects.open(name, "log")
-        key = f"{where} {facts.log_digest}"
-        opened = _Opened(name, where, file, [], facts.next_offset, 0, name.base_offset)
+        opened = _Opened(name, objects.where(name), file, [], facts.next_offset, 0, name.base_offset)
         try:
-            opened.verify(facts.log_digest, check, is_known=key in _verified)
-            _verified.add(key)
+            opened.verify(facts.log_digest, check)
             opened.entries = self._read_index(name) if facts.index_bytes else []
         except BaseException:
             opened.close()
@@ -316,10 +309,21 @@ class PartitionReader:
         """
         Return the first offset whose record is not before a time, with that time; None without one.
 
+        It is looked up once: who looks up many may have to ask again, until the last object is there.
+
         Raises:
             ShoalError: As :meth:`read`, or a batch cannot be decoded.
 
         """
+        found = self._offsets.get(timestamp_ms)
+        if found is None or found[0] < (self.objects.start_offset or 0):
+            found = self._look_up(timestamp_ms, most_decompressed_bytes)
+            self.close()
+        if found is not None:
+            self._offsets[timestamp_ms] = found
+        return found
+
+    def _look_up(self, timestamp_ms: int, most_decompressed_bytes: int) -> tuple[int, int] | None:
         for name in self.objects.names:
             facts = self.objects.facts(name)
             if facts.newest_ms < timestamp_ms:
