@@ -397,8 +397,6 @@ class ArchiveConfig(ClientConfig):
         written_ms = check_time(archive.store, self.groups_by_ms, may_lack=may_lack)
         if written_ms is None:
             return
-        if self.groups_by_ms is not None:
-            archive.check_creations(topics, self.groups_by_ms)
         # Offsets that were archived before a topic was created again are those of another log.
         groups = read_groups(archive.store, self.groups_by_ms).values()
         archived = {each.topic for offsets in groups for each in offsets}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from shoal.archive.description import now_ms
 from shoal.archive.directory import Archive
 from shoal.archive.groups import read_groups
 from shoal.client.config import ArchiveConfig
@@ -16,6 +19,7 @@ from shoal.mirroring.sync.archived_groups import GroupArchive
 from shoal.mirroring.sync.report import Action
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.archive.archives import described
 from tests.mirroring.sync.conftest import Groups, row_of
 
 
@@ -24,7 +28,8 @@ class Archiving:
 
     def __init__(self, groups: Groups, directory: Path, selection: str = ".*") -> None:
         self.groups = groups
-        self.store = Archive.open(str(directory), creates=True).store
+        self.archive = Archive.open(str(directory), creates=True)
+        self.store = self.archive.store
         own_group = groups.two.settings.group
         destination = ArchiveConfig.at_directory("destination", str(directory), {}, "the test")
         self.rounds = GroupArchive(groups.source, destination, GroupSelection(selection), own_group)
@@ -81,3 +86,23 @@ def test_group_whose_coordinator_fails_keeps_its_archived_offsets(
     assert report.groups[0].has_failed
     assert read_groups(archiving.store) == {"g": {TopicPartition("topic", 0): 4}}
     assert archiving.files() == 1
+
+
+@pytest.mark.parametrize("is_another_run", [False, True])
+def test_group_whose_coordinator_fails_keeps_no_offsets_of_an_earlier_creation(
+    groups: Groups, archiving: Archiving, tmp_path: Path, is_another_run: bool
+) -> None:
+    """A newer file would claim that they are of the new log, and consumers would skip its first records."""
+    groups.two.source.create_topic("other", 1)
+    for topic in ("topic", "other"):
+        archiving.archive.describe(replace(described(name=topic), written_ms=now_ms()))
+        groups.commit("source", "g", 4, topic=topic)
+    names = {"topic": "topic", "other": "other"}
+    archiving.rounds.round(names)
+    again = replace(described(name="topic"), directory_id=str(UUID(int=2)), written_ms=now_ms() + 1)
+    archiving.archive.describe(again)
+    groups.two.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+    if is_another_run:
+        archiving = Archiving(groups, tmp_path / "archive")
+    archiving.rounds.round(names)
+    assert read_groups(archiving.store) == {"g": {TopicPartition("other", 0): 4}}

@@ -1,8 +1,9 @@
 """
 The rounds of an archiving mirror: the committed offsets of groups, written whenever they have changed.
 
-An archive has the offsets of its source, so nothing is translated before a restore. A group whose coordinator
-does not answer keeps the offsets that the archive has of it.
+An archive has the offsets of its source, so nothing is translated before a restore. A group whose
+coordinator does not answer keeps the offsets that the archive has of it, but none in a topic that was created
+again since.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from dataclasses import replace
 from functools import cached_property
 
 from ...archive.description import now_ms
-from ...archive.files import Store
-from ...archive.groups import ArchivedGroups, read_groups, write_groups
+from ...archive.directory import Archive
+from ...archive.groups import ArchivedGroups, check_time, read_groups, write_groups
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
 from ...client.group_offsets import FetchedGroup
 from ...client.groups import ListedGroup
 from ...error_codes import named_code
+from ...errors import ConfigError
 from ...topic_partition import TopicPartition
 from ..model.follow_options import GroupSelection
 from ..model.offset_map import Exactness
@@ -41,13 +43,17 @@ class GroupArchive:
         self._selection = selection
         self._own_group = own_group
         self._archived: ArchivedGroups = {}
+        #: A time at which each group had its archived offsets, in milliseconds since 1970.
+        self._had_them_ms: dict[str, int] = {}
 
     @cached_property
-    def _opened(self) -> tuple[Store, SelectedGroups]:
-        """The archive's directory, and the groups to read: those that the archive has are known."""
-        store = self._destination.open_archive().store
-        self._archived = read_groups(store)
-        return store, SelectedGroups(self._source, self._selection, self._own_group, known=self._archived)
+    def _opened(self) -> tuple[Archive, SelectedGroups]:
+        """The archive, and the groups to read: those that the archive has are known."""
+        archive = self._destination.open_archive()
+        written_ms = check_time(archive.store, None, may_lack=True)
+        self._archived = read_groups(archive.store, written_ms)
+        self._had_them_ms = dict.fromkeys(self._archived, written_ms or 0)
+        return archive, SelectedGroups(self._source, self._selection, self._own_group, known=self._archived)
 
     def round(self, topics: Mapping[str, str], *, most_counted: int | None = None) -> GroupsReport:
         """
@@ -61,16 +67,17 @@ class GroupArchive:
             ShoalError: The source or the store does not respond, or refuses; or the newest file is damaged.
 
         """
-        started = time.monotonic()
-        store, groups_there = self._opened
+        started, started_ms = time.monotonic(), now_ms()
+        archive, groups_there = self._opened
         read = groups_there.read(topics, stable=False)
         reports = [
             self._report(each, read.offsets.get(name), topics) for name, each in sorted(read.groups.items())
         ]
+        self._had_them_ms |= {each.name: started_ms for each in reports if not each.has_failed}
         offsets = {each.name: self._offsets(each) for each in reports}
         groups = {name: found for name, found in offsets.items() if found}
         if groups != self._archived:
-            write_groups(store, groups, now_ms())
+            write_groups(archive.store, groups, now_ms())
             self._archived = groups
         elapsed_s = time.monotonic() - started
         return GroupsReport(Direction.FORWARD, reports, read.warnings, elapsed_s, read.may_list_more)
@@ -78,8 +85,20 @@ class GroupArchive:
     def _offsets(self, report: GroupReport) -> Mapping[TopicPartition, int]:
         """Return the offsets to archive of a group."""
         if report.has_failed:
-            return self._archived.get(report.name, {})
+            kept = self._archived.get(report.name, {})
+            topics = {each.topic for each in kept}
+            same = {topic for topic in topics if self._is_same(topic, self._had_them_ms[report.name])}
+            return {each: offset for each, offset in kept.items() if each.topic in same}
         return {each.counterpart: each.committed for each in report.offsets if each.counterpart is not None}
+
+    def _is_same(self, topic: str, since_ms: int) -> bool:
+        """Whether a topic was not created again since a time: another log has other offsets."""
+        archive, _ = self._opened
+        try:
+            archive.check_creations([topic], since_ms)
+        except ConfigError:
+            return False
+        return True
 
     def _report(self, group: ListedGroup, answer: Answer | None, topics: Mapping[str, str]) -> GroupReport:
         report = report_of(group, answer, self._destination.servers)
