@@ -192,6 +192,8 @@ WRONG: list[tuple[list[str], dict[str, str]]] = [
     ([], {"consumer": "fetch.raw.bytes=true\n"}),
     ([], {"producer": "send.raw.bytes=true\n"}),
     (["--use.raw.bytes"], {"consumer": "fetch.raw.bytes=false\n"}),
+    ([], {"consumer": "bootstrap.servers=./archive\n"}),
+    ([], {"producer": "bootstrap.servers=./archive\n"}),
 ]
 
 

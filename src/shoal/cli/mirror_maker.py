@@ -351,6 +351,7 @@ def _settings(
 ) -> tuple[ClientConfig, dict[str, str], T]:
     """Read how to reach a cluster, and the known properties, which have no secrets."""
     client, warnings = ClientConfig.from_properties(cluster, properties, where=where)
+    client.check_options(where.partition(" ")[0], {"shoal mirror-maker": True})
     for warning in warnings:
         warn(warning)
     kept = {name: value for name, value in properties.items() if name in known}

@@ -9,6 +9,8 @@ __all__ = ["REMEDIES", "WITHOUT_MEANING"]
 #: The options by the end and its kind.
 WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
     ("--upstream", "directory"): ("a gateway",),
+    ("--consumer.config", "directory"): ("shoal mirror-maker",),
+    ("--producer.config", "directory"): ("shoal mirror-maker",),
     ("--from", "cluster"): ("shoal groups --until",),
     ("--to", "cluster"): ("--segment-bytes", "--segment-seconds"),
     ("--from", "directory"): (
@@ -38,6 +40,7 @@ WITHOUT_MEANING: Mapping[tuple[str, str], Collection[str]] = {
 REMEDIES = {
     "a gateway": "Use the bootstrap servers of a cluster",
     "a cut-over": "mirror, groups, verify and inspect take an archive",
+    "shoal mirror-maker": "shoal mirror archives and restores",
     "shoal groups": "shoal mirror --groups archives committed offsets",
     "shoal groups --until OFFSET": "Use a time",
     "a directory for --from": "Copy an archive with the tools of its store: its objects never change",
