@@ -16,11 +16,13 @@ import sys
 import tempfile
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from rig.disk import mounts_are_refused
 from rig.judge import Verdict
+from rig.shoal import serve_broker
 
 from . import plan as tasks
 from . import trial as task_trial
@@ -72,8 +74,14 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--logs", type=Path, help="directory for the files of trials that were not exact")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the summary as Markdown")
+    parser.add_argument(
+        "--embedded", action="store_true", help="trials of kind archives between embedded brokers"
+    )
     parser.add_argument("--plans", action="store_true", help="print the plans only")
-    return parser.parse_args()
+    found = parser.parse_args()
+    if found.embedded and found.kind != Kind.ARCHIVES.value:
+        parser.error(f"--embedded needs --kind {Kind.ARCHIVES.value}")
+    return found
 
 
 def main() -> int:
@@ -91,7 +99,7 @@ def main() -> int:
     print(f"seed {args.seed}, {len(plans)} trials, logs in {logs}", flush=True)
     began = time.monotonic()
     outcomes: list[Outcome] = []
-    with _arena_for(plans, with_agent=args.agent) as arena:
+    with nullcontext() if args.embedded else _arena_for(plans, with_agent=args.agent) as arena:
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
         if arena is not None and (refused := mounts_are_refused()):
             print(f"no trial fills a disk: this process may not mount ({refused})", flush=True)
@@ -146,15 +154,26 @@ def _run(arena: Arena | None, plan: AnyPlan, logs: Path, patience: float) -> Out
     try:
         if plan.kind.is_within:
             return _run_within(plan)
-        assert arena is not None, "only trials within this process have no arena"
         if plan.kind is Kind.ARCHIVES:
-            return run_archive(plan, arena.bootstrap(Side.SOURCE), arena.bootstrap(Side.DESTINATION), logs)
+            with _ends_of(arena) as ends:
+                return run_archive(plan, *ends, logs)
+        assert arena is not None, "only trials within this process have no arena"
         return run_trial(plan, arena, logs, patience)
     except Exception as error:
         # If a trial raises, the others continue; it counts as a trial that was not exact.
         logs.mkdir(parents=True, exist_ok=True)
         (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
         return Outcome(plan, problems=[f"the trial itself failed: {type(error).__name__}: {error}"])
+
+
+@contextmanager
+def _ends_of(arena: Arena | None) -> Iterator[tuple[str, str]]:
+    """Yield the servers of both clusters; without an arena, those of embedded brokers."""
+    if arena is not None:
+        yield arena.bootstrap(Side.SOURCE), arena.bootstrap(Side.DESTINATION)
+        return
+    with serve_broker() as source, serve_broker() as destination:
+        yield source.address, destination.address
 
 
 def _run_within(plan: AnyPlan) -> Outcome:

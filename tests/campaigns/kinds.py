@@ -21,7 +21,7 @@ class Kind(Enum):
     CUTS = "cuts and ways back"
     """Tasks between embedded brokers, before and behind certificates of cuts, there and back."""
     ARCHIVES = "archives"
-    """``shoal mirror`` from a real cluster to a directory, and from there to the other cluster."""
+    """``shoal mirror`` from a real or embedded cluster to a directory, and from there to another one."""
     SOAK = "soak"
     """``shoal mirror`` for an hour between two locked clusters; only if it is asked for."""
 

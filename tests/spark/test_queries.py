@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition, LessThan
 
 import shoal
 from shoal_broker import Broker
@@ -118,3 +119,38 @@ def test_archive_of_the_page_becomes_a_table(spark: SparkSession, archive: str, 
 
     exec(asked_again.replace("s3://bucket/kafka", archive), names)
     assert names["records"].count() == 0, "of another year"
+
+
+def test_spark_keeps_the_tasks_of_a_filtered_query(spark: SparkSession) -> None:
+    """The reason why filters leave out no object. If this fails, BatchReader may have ``pushFilters``."""
+
+    class Reader(DataSourceReader):
+        end = 3
+
+        def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+            for each in filters:
+                if isinstance(each, LessThan):
+                    self.end = each.value
+                yield each
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(self.end)]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (partition.value,)
+
+    class Numbers(DataSource):
+        def schema(self) -> str:
+            return "number int"
+
+        def reader(self, schema: object) -> Reader:
+            return Reader()
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        spark.dataSource.register(Numbers)
+        numbers = spark.read.format("Numbers").load()
+        assert numbers.where("number < 1").count() == 1
+        assert numbers.count() == 1, "there are three"
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rig import two_clusters
+from rig.shoal import serve_broker
 from tests.campaigns.report import line_of
 from tests.nights import night_seeds
 
@@ -17,8 +18,12 @@ from .archives import ARCHIVES, draw_archive, run_archive
 _SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in night_seeds(30))]
 
 
-@pytest.fixture(scope="module")
-def clusters() -> Iterator[tuple[str, str]]:
+@pytest.fixture(scope="module", params=["real", pytest.param("embedded", marks=pytest.mark.long)])
+def clusters(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    if request.param == "embedded":
+        with serve_broker() as source, serve_broker() as destination:
+            yield source.address, destination.address
+        return
     with two_clusters() as (source, destination):
         yield source.bootstrap, destination.bootstrap
 
