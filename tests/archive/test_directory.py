@@ -82,7 +82,9 @@ def test_archive_is_made_after_a_kill_before_its_file_had_its_name(tmp_path: Pat
 
 
 @pytest.mark.parametrize("suffix", ["log", "txnindex", "json"])
-def test_temporary_names_after_a_kill_are_told_and_count_for_nothing(tmp_path: Path, suffix: str) -> None:
+def test_problems_name_temporary_files_after_a_kill_which_count_for_nothing(
+    tmp_path: Path, suffix: str
+) -> None:
     archive = new_archive(tmp_path / "a")
     add(archive, plain(3), tmp_path)
     left = killed_while_it_names(tmp_path / "a", f"{objects_of(archive).path}/{3:020d}.7-1.{suffix}")

@@ -31,7 +31,7 @@ PARTITIONS = 1_000
 BATCHES = 20
 MIB = 1024 * 1024
 
-#: What the page promises, and a worker of Spark has some more.
+#: The page promises 250 MB, and a worker of Spark has some more than this task.
 ALLOWED_BYTES = 200 * MIB
 
 #: Archives or restores as a task does, and prints the most memory that the process had.

@@ -309,7 +309,7 @@ class PartitionReader:
         """
         Return the first offset whose record is not before a time, with that time; None without one.
 
-        It is looked up once: who looks up many may have to ask again, until the last object is there.
+        The reader looks it up once: a client of many partitions asks again until the last object is there.
 
         Raises:
             ShoalError: As :meth:`read`, or a batch cannot be decoded.

@@ -2,8 +2,8 @@
 The rounds of an archiving mirror: the committed offsets of groups, written whenever they have changed.
 
 An archive has the offsets of its source, so nothing is translated before a restore. A group whose
-coordinator does not answer keeps the offsets that the archive has of it, but none in a topic that was created
-again since.
+coordinator does not answer keeps the offsets that the archive has of it. It keeps none in a topic that was
+created again since.
 """
 
 from __future__ import annotations
