@@ -360,10 +360,11 @@ class Wire:
         generation: int = -1,
         metadata: str | None = "",
         partition: int = 0,
+        others: Sequence[int] = (),
         retention_time_ms: int = -1,
         version: int = 8,
     ) -> ErrorCode:
-        """Commit a position in one partition."""
+        """Commit a position in one partition, and the same in others; return the error of the first."""
         wanted = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
         self._find_coordinator(group)
         response = self.call(
@@ -379,11 +380,12 @@ class Wire:
                     name=topic,
                     partitions=[
                         wanted.OffsetCommitRequestPartition(
-                            partition_index=partition,
+                            partition_index=number,
                             committed_offset=offset,
                             committed_leader_epoch=-1,
                             committed_metadata=metadata,
                         )
+                        for number in (partition, *others)
                     ],
                 )
             ],

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.cluster import Cluster
-from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.coordinator import MemberId
 from shoal.client.group_offsets import CommittedValue, FetchedGroup, read_groups
 from shoal.error_codes import ErrorCode
@@ -28,6 +28,15 @@ FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
 def commit(cluster: Cluster, group: str, offset: int, partition: TopicPartition = FIRST) -> None:
     assert commit_offsets(cluster, group, {partition: Committed(offset, "m")}, MemberId()) == {}
+
+
+def test_commit_of_more_than_a_batch_of_the_coordinator_is_sent_in_parts(
+    broker: Broker, cluster: Cluster
+) -> None:
+    broker.create_topic("wide", 300)
+    offsets = {TopicPartition("wide", number): Committed(number, "m" * 4_000) for number in range(300)}
+    assert commit_offsets(cluster, "g", offsets, MemberId()) == {}
+    assert fetch_offsets(cluster, "g", None) == offsets
 
 
 @pytest.fixture(params=["several groups in a request", "one group in a request"])

@@ -11,6 +11,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from tests.broker.new_topic import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire
 from tests.conformance.conftest import Connect
 
@@ -423,6 +424,16 @@ def test_committed_offset_keeps_its_metadata(wire: Wire, group: str, topic: str)
     assert wire.committed(group, topic).committed_offset == 5
     assert wire.commit(group, topic, 7, metadata=None) == ErrorCode.NONE
     assert wire.committed(group, topic).metadata == ""
+
+
+def test_commit_that_is_larger_than_a_batch_is_refused_whole(
+    wire: Wire, group: str, new_topic: NewTopic
+) -> None:
+    topic, others, metadata = new_topic(140), range(1, 140), "κ" * 4096
+    code = wire.commit(group, topic, 5, metadata=metadata, others=others)
+    assert code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)  # before Kafka 4
+    assert wire.committed(group, topic).committed_offset == -1
+    assert wire.commit(group, topic, 5, metadata=metadata, others=others[:60]) == ErrorCode.NONE
 
 
 def test_commit_for_a_missing_partition_is_refused(wire: Wire, group: str, topic: str) -> None:

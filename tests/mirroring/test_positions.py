@@ -21,7 +21,9 @@ from shoal_broker.coordination import groups
 from tests.world.faults import offer
 
 MIRRORED, MARKED = TopicPartition("topic", 0), TopicPartition("topic", 1)
-POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, "rules", OffsetMap.begun_at(0, 0))
+#: With a milestone that a shortened map lacks.
+OFFSETS = OffsetMap.begun_at(0, 0).reached(3, 2).reached(4, 4)
+POSITION = MirrorPosition(5, 5, ProducerIdentity(1, 0), (0, 0), None, None, "rules", OFFSETS)
 DAY_MS = 24 * 3_600_000
 
 

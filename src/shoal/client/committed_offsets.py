@@ -13,13 +13,13 @@ that were committed last seem to be absent then. Brokers before Kafka 2.5 ignore
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, ShoalError
+from ..errors import BrokerError, Disconnected, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from ..topic_partition import TopicPartition
@@ -41,6 +41,11 @@ __all__ = [
 #: The oldest and the newest version of OffsetCommit with a retention time. In later ones the broker decides
 #: (KIP-211).
 _OLDEST_WITH_RETENTION, _NEWEST_WITH_RETENTION = 2, 4
+
+#: The coordinator writes the offsets of a request as one batch, of max.message.bytes (1 MB by default) at
+#: most. An offset takes 100 bytes, the names of its group and its topic, and its metadata.
+AT_ONCE_BYTES = 500_000
+_OFFSET_BYTES = 100
 
 #: Codes that refuse one partition of a commit, and not the others.
 _OF_ONE_PARTITION = frozenset(
@@ -173,32 +178,80 @@ def _version_with_retention(connection: Connection) -> int | None:
 def commit_offsets(
     cluster: Cluster,
     group: str,
-    positions: Mapping[TopicPartition, Committed],
+    offsets: Mapping[TopicPartition, Committed],
     membership: MemberId,
     *,
     retention_ms: int | None = None,
+    shorter: Callable[[TopicPartition], Committed] | None = None,
 ) -> dict[TopicPartition, BrokerError]:
     """
-    Commit offsets.
+    Commit offsets, by as few requests as a coordinator takes.
 
     Args:
         retention_ms: The time in milliseconds for which the coordinator keeps the offsets, from now on, if it
             takes one (:func:`takes_retention`). None leaves that to ``offsets.retention.minutes``. The
             versions with a retention time have no instance id: a fenced static member gets UNKNOWN_MEMBER_ID
             with them, in place of FENCED_INSTANCE_ID.
+        shorter: Returns an offset with less metadata. A broker may allow less than Kafka's default.
 
     Returns:
         The error of each refused partition.
 
     Raises:
         BrokerError: The coordinator refuses the whole commit.
+        Disconnected: Some are committed, and it is unknown which.
 
     """
+    refused: dict[TopicPartition, BrokerError] = {}
+    parts, has_begun = [*_in_parts(group, offsets)], False
+    while parts:
+        part = parts.pop(0)
+        try:
+            found = _commit_part(cluster, group, part, membership, retention_ms)
+        except BrokerError as error:
+            if not has_begun:
+                raise
+            raise Disconnected(cluster.config.servers, str(error)) from error
+        has_begun = True
+        again = {
+            each: less
+            for each, error in found.items()
+            if shorter and error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if (less := shorter(each)) != part[each]
+        }
+        refused |= {each: error for each, error in found.items() if each not in again}
+        parts += _in_parts(group, again)
+    return refused
+
+
+def _in_parts(
+    group: str, offsets: Mapping[TopicPartition, Committed]
+) -> Iterator[dict[TopicPartition, Committed]]:
+    part: dict[TopicPartition, Committed] = {}
+    size = 0
+    for partition, committed in offsets.items():
+        more = _OFFSET_BYTES + len(f"{group}{partition.topic}{committed.metadata}".encode())
+        if part and size + more > AT_ONCE_BYTES:
+            yield part
+            part, size = {}, 0
+        part[partition] = committed
+        size += more
+    if part:
+        yield part
+
+
+def _commit_part(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, Committed],
+    membership: MemberId,
+    retention_ms: int | None,
+) -> dict[TopicPartition, BrokerError]:
     topic = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = defaultdict(list)
-    names = kept_names(cluster, {each.topic for each in positions})
+    names = kept_names(cluster, {each.topic for each in offsets})
     archived = {kept: name for name, kept in names.items()}
-    for partition, committed in positions.items():
+    for partition, committed in offsets.items():
         by_topic[names[partition.topic]].append(
             topic.OffsetCommitRequestPartition(
                 partition_index=partition.partition,

@@ -9,8 +9,7 @@ from functools import reduce
 from ..client.cluster import Cluster
 from ..client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from ..client.coordinator import MemberId
-from ..error_codes import ErrorCode
-from ..errors import BrokerError, Disconnected, ShoalError
+from ..errors import BrokerError, ShoalError
 from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .model.position import MirrorPosition
@@ -128,24 +127,21 @@ class GroupPositions:
 
         """
         offsets = {partition: position.to_committed() for partition, position in positions.items()}
-        refused = self._commit(offsets)
         # If offset.metadata.max.bytes is less than Kafka's default, there may be no room for all milestones.
-        shorter = {
-            partition: positions[partition].to_committed(0)
-            for partition, error in refused.items()
-            if error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
-        }
-        if shorter:
-            try:
-                again = self._commit(shorter)
-            except BrokerError as error:
-                raise Disconnected(self._cluster.config.servers, str(error)) from error
-            refused = {each: error for each, error in refused.items() if each not in shorter} | again
-        return refused
+        return self._commit(offsets, lambda each: positions[each].to_committed(0))
 
-    def _commit(self, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, BrokerError]:
+    def _commit(
+        self,
+        offsets: Mapping[TopicPartition, Committed],
+        shorter: Callable[[TopicPartition], Committed] | None = None,
+    ) -> dict[TopicPartition, BrokerError]:
         return commit_offsets(
-            self._cluster, self._group, offsets, self._membership(), retention_ms=POSITION_RETENTION_MS
+            self._cluster,
+            self._group,
+            offsets,
+            self._membership(),
+            retention_ms=POSITION_RETENTION_MS,
+            shorter=shorter,
         )
 
 

@@ -11,7 +11,6 @@ from shoal.client.committed_offsets import fetch_offsets
 from shoal.client.group_offsets import CommittedValue
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.offset_map import Exactness, Translation
-from shoal.mirroring.sync import commit
 from shoal.mirroring.sync.commit import commit_translations
 from shoal.mirroring.sync.report import Action, GroupOffset, Mark
 from shoal.protocol.apis import ApiKey
@@ -108,13 +107,3 @@ def test_commit_with_metadata_that_the_broker_refuses_has_the_mark_alone(
         0: "translated-by-shoal/1 A 7 5 exact",
         1: "translated-by-shoal/1 A 7 5 exact mine",
     }
-
-
-def test_commit_of_much_metadata_is_sent_in_parts(
-    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit, "AT_ONCE_BYTES", 1_000)
-    requests = broker.faults.add(ApiKey.OFFSET_COMMIT, times=None)
-    outcomes = committed(cluster, *(translated(number, "m" * 100) for number in range(3)))
-    assert set(actions(outcomes).values()) == {Action.WRITTEN}
-    assert requests.hits == 3

@@ -2,7 +2,7 @@
 Groups' committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch.
 
 A partition that does not exist, or has too much metadata, is refused by itself. If the member may not commit,
-all partitions are refused.
+or the offsets take more than a batch of the coordinator's topic may have, all partitions are refused.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ _FetchGroupTopic = _FetchGroup.OffsetFetchResponseTopics
 _GROUP_ERROR_FROM, _SEVERAL_GROUPS_FROM = 2, 8
 
 _NONE = CommittedOffset(-1, -1, "", -1)
+
+#: The size of a record of an offset besides its texts: OffsetCommitKey, OffsetCommitValue, and the record's
+#: own lengths; and that of the largest batch in Kafka's topic of offsets, by default.
+_RECORD_BYTES, _MOST_BYTES = 40, 1_048_588
 
 _Offsets = dict[tuple[str, int], CommittedOffset]
 
@@ -98,7 +102,10 @@ def _commit(
                 accepted.append(answer)
             answers.append(answer)
         topics.append(topic_class(name=topic.name, partitions=answers))
+    texts = "".join(f"{request.group_id}{topic}{each.metadata}" for (topic, _), each in offsets.items())
     try:
+        if len(texts.encode()) + _RECORD_BYTES * len(offsets) > _MOST_BYTES:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{len(offsets)} offsets at once")
         commit(offsets)
     except ApiError as error:
         for answer in accepted:

@@ -8,7 +8,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -50,11 +50,6 @@ _WRITTEN_PERHAPS = frozenset(
 #: Before OffsetCommit 9 the code of a group that is no consumer group, such as a share group.
 _OTHER_TYPE = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
 
-#: The coordinator writes the offsets of a request as one batch, of max.message.bytes (1 MB by default) at
-#: most. An offset takes 100 bytes, its topic's name and its metadata.
-AT_ONCE_BYTES = 500_000
-_OFFSET_BYTES = 100
-
 
 class _Outcome(NamedTuple):
     action: Action
@@ -63,7 +58,6 @@ class _Outcome(NamedTuple):
 
 
 _WRITTEN = _Outcome(Action.WRITTEN)
-_TOO_LARGE = _Outcome(Action.REFUSED, "the metadata of the commit is longer than the broker allows")
 
 
 def commit_translations(cluster: Cluster, group: str, rows: Sequence[GroupOffset]) -> list[GroupOffset]:
@@ -78,20 +72,25 @@ def commit_translations(cluster: Cluster, group: str, rows: Sequence[GroupOffset
 
     """
     marked = {row.counterpart: row for row in rows if row.mark and row.counterpart}
-    outcomes: dict[TopicPartition, _Outcome] = {}
-    for some in _in_parts({each: _to_commit(row) for each, row in marked.items()}):
-        outcomes |= _commit(cluster, group, some)
-        # A broker may allow less metadata than Kafka's default.
-        if alone := [each for each in some if outcomes[each] == _TOO_LARGE]:
-            shorter = {each: _to_commit(marked[each], with_mark_alone=True) for each in alone}
-            outcomes |= _commit(cluster, group, shorter)
+    refused: Mapping[TopicPartition, ShoalError]
+    try:
+        refused = commit_offsets(
+            cluster,
+            group,
+            {each: _to_commit(row) for each, row in marked.items()},
+            _NOBODY,
+            shorter=lambda each: _to_commit(marked[each], with_mark_alone=True),
+        )
+    except ShoalError as error:
+        refused = dict.fromkeys(marked, error)
+    outcomes = {each: _outcome(cluster, group, each, error) for each, error in refused.items()}
     return [
         row
         if row.mark is None or row.counterpart is None
         else replace(
             row,
             mark=None,
-            action=(outcome := outcomes[row.counterpart]).action,
+            action=(outcome := outcomes.get(row.counterpart, _WRITTEN)).action,
             detail=outcome.detail or row.detail,
             may_pass=outcome.may_pass,
         )
@@ -105,21 +104,6 @@ def _to_commit(row: GroupOffset, *, with_mark_alone: bool = False) -> Committed:
     return Committed(row.translated, row.mark.alone if with_mark_alone else row.mark.to_metadata())
 
 
-def _commit(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed]
-) -> dict[TopicPartition, _Outcome]:
-    """Send one request."""
-    refused: Mapping[TopicPartition, ShoalError]
-    try:
-        refused = commit_offsets(cluster, group, offsets, _NOBODY)
-    except ShoalError as error:
-        refused = dict.fromkeys(offsets, error)
-    return {
-        each: _outcome(cluster, group, each, refused[each]) if each in refused else _WRITTEN
-        for each in offsets
-    }
-
-
 def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: ShoalError) -> _Outcome:
     """Return the outcome of a refused commit, with a sentence: the object, the problem, the remedy."""
     if not isinstance(error, BrokerError):
@@ -127,7 +111,7 @@ def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: Sho
     if error.code in _HAS_MEMBERS:
         return _Outcome(Action.ACTIVE, "a consumer joined the group")
     if error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE:
-        return _TOO_LARGE
+        return _Outcome(Action.REFUSED, "the metadata of the commit is longer than the broker allows")
     at = f"group {group!r} on {cluster}"
     if error.code in _OTHER_TYPE:
         return _Outcome(Action.REFUSED, f"{at} is not a consumer group. Rename one of them")
@@ -146,22 +130,6 @@ def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: Sho
         code = named_code(error.raw_code)
         return _Outcome(action, f"{at}: {code}. The next round tries again", may_pass=True)
     return _Outcome(Action.REFUSED, str(error))
-
-
-def _in_parts(offsets: Mapping[TopicPartition, Committed]) -> Iterator[dict[TopicPartition, Committed]]:
-    """Yield the offsets in parts that fit into a batch of the coordinator."""
-    part: dict[TopicPartition, Committed] = {}
-    size = 0
-    for partition, committed in offsets.items():
-        # A character has four bytes at most.
-        more = _OFFSET_BYTES + len(partition.topic) + 4 * len(committed.metadata)
-        if part and size + more > AT_ONCE_BYTES:
-            yield part
-            part, size = {}, 0
-        part[partition] = committed
-        size += more
-    if part:
-        yield part
 
 
 def _not_authorized(cluster: Cluster, resource_type: str, resource: str) -> str:
