@@ -43,7 +43,7 @@ def add_parser(verbs: Subparsers) -> None:
         declared(Clusters),
         declared(TopicSelection),
         declared(GroupSelection),
-        declared(_Command),
+        declared(_Command, group="consumer groups"),
         pick(MirrorOptions, "group"),
         pick(
             MirrorOptions,
@@ -58,16 +58,14 @@ def add_parser(verbs: Subparsers) -> None:
 class _Command:
     """Options of the command alone."""
 
-    apply: bool = option(kinds.FLAG, "commit the translated offsets", group="consumer groups")
+    apply: bool = option(kinds.FLAG, "commit the translated offsets")
     reverse: bool = option(
         kinds.FLAG,
         "read the groups of the destination, and translate their offsets back to the source",
-        group="consumer groups",
     )
     prove: bool = option(
         kinds.FLAG,
         "read the record that a consumer reads next at both clusters, and compare the two",
-        group="consumer groups",
     )
 
 
@@ -93,10 +91,8 @@ def run(args: argparse.Namespace) -> int:
     if not report.groups and not report.warnings:
         side = "source" if report.direction is Direction.FORWARD else "destination"
         warn(f"no consumer group at the {side} matches {args.groups!r}, or this principal may describe none")
-    for group in report.left_out:
-        warn(f"group {group.name} is left out: {group.problem}")
-    for group in report.untranslated:
-        warn(f"group {group.name}: {group.problem}")
+    for group in (*report.left_out, *report.untranslated):
+        warn(group.sentence)
     exit_code = _exit_code(report)
     if args.json:
         print_json({**report.to_json_object(), "applied": args.apply, "exit_code": exit_code})

@@ -209,6 +209,24 @@ def test_interruption_of_the_commits_names_the_offsets_that_may_be_there(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_commit_without_an_answer_is_named_although_a_later_one_is_refused(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    outcomes = [Action.UNCONFIRMED, Action.ACTIVE]
+
+    def commit() -> GroupsReport:
+        clusters.action = outcomes.pop(0)
+        report = clusters.groups()
+        clusters.action = Action.WRITE if outcomes else Action.ACTIVE
+        return report
+
+    clusters.commit_groups = commit  # type: ignore[method-assign]
+    report = cut(clusters, tmp_path)
+    assert report.closed is not None
+    assert report.closed.gate is Gate.GROUPS
+    assert [(each.group, each.translated) for each in report.unconfirmed] == [("app", 7)]
+
+
 def test_certificate_waits_until_consumers_see_the_whole_copy(clusters: Clusters, tmp_path: Path) -> None:
     clusters.copy_end, clusters.shown_there = 90, 80
     clusters.problems = {20.0: lambda: setattr(clusters, "shown_there", 90)}

@@ -430,8 +430,7 @@ def read_back_verdict(report: GroupsReport) -> Verdict:
 
 def _untranslated(report: GroupsReport) -> list[str]:
     """Return phrases about groups that a round did not see, or did not translate."""
-    problems = [f"group {each.name!r} does not follow: {each.problem}" for each in report.untranslated]
-    return [*report.warnings, *problems]
+    return [*report.warnings, *(each.sentence for each in report.untranslated)]
 
 
 def _row(offset: GroupOffset) -> str:

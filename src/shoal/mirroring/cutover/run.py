@@ -12,13 +12,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ...verify import PartitionReport, VerifyProgress, VerifyReport
-from ..sync.report import Action, GroupOffset, GroupsReport
+from ..sync.report import Commits, GroupsReport
 from .certificate import Certificate
 from .files import check_writable, write_certificate, write_page
 from .gates import (
@@ -50,9 +50,6 @@ _UNWRITTEN = "Cut over again with a new file for --certificate. The next transla
 _REMOVE_CAUSE = "Remove the cause, and cut over again."
 
 _UNVERIFIED = "See the ranges with shoal verify, and let the producers and consumers stay at the source."
-
-
-_Key: TypeAlias = tuple[str, TopicPartition]
 
 
 class _TooLong(Exception):
@@ -107,9 +104,7 @@ class CutoverRun:
         self._verified: VerifyReport | None = None
         self._compared: dict[TopicPartition, PartitionReport] = {}
         self._groups: GroupsReport | None = None
-        #: The offsets that were committed, and those whose commit has no answer, by group and copy.
-        self._committed: set[_Key] = set()
-        self._unconfirmed: dict[_Key, GroupOffset] = {}
+        self._commits = Commits()
         self._certificate: Certificate | None = None
         self._warnings: list[str] = []
         self._copied_at_first: dict[TopicPartition, int] = {}
@@ -137,10 +132,10 @@ class CutoverRun:
         return CutoverReport(
             self._options.rehearse,
             tuple(self._events.values()),
-            len(self._committed),
+            len(self._commits.done),
             self._certificate,
             (*self._warnings, *self._group_warnings()),
-            tuple(self._unconfirmed.values()),
+            tuple(self._commits.unconfirmed.values()),
         )
 
     @property
@@ -233,17 +228,16 @@ class CutoverRun:
 
     def _move_groups(self, seen: Sequence[PartitionSeen]) -> Verdict:
         preview = self._observer.groups()
-        self._see(preview)
+        self._commits.see(preview)
         verdict = self._groups_verdict(preview, seen)
         if verdict.state is not State.PASSED or not self._is_cut:
             return verdict
         # Without an outcome, as after an interruption, these may be there.
-        self._unconfirmed |= {key: each for key, each in _keyed(preview) if each.action is Action.WRITE}
+        before = self._commits.unconfirmed
+        self._commits.unconfirmed = before | preview.to_commit
         written = self._observer.commit_groups()
-        self._see(written)
-        for key, offset in _keyed(written):
-            if offset.action is not Action.UNCONFIRMED:
-                self._unconfirmed.pop(key, None)
+        self._commits.unconfirmed = before
+        self._commits.see(written)
         verdict = self._groups_verdict(written, seen)
         if verdict.state is not State.PASSED:
             return verdict
@@ -251,16 +245,6 @@ class CutoverRun:
         after = self._observer.groups()
         verdict = self._groups_verdict(after, seen)
         return verdict if verdict.state is not State.PASSED else read_back_verdict(after)
-
-    def _see(self, report: GroupsReport) -> None:
-        """Take the outcome of commits, and offsets that the destination has now."""
-        for key, offset in _keyed(report):
-            is_there = offset.action is Action.UNCHANGED and key in self._unconfirmed
-            if offset.action is Action.WRITTEN or is_there:
-                self._committed.add(key)
-                self._unconfirmed.pop(key, None)
-            elif offset.action is Action.UNCONFIRMED:
-                self._unconfirmed[key] = offset
 
     def _groups_verdict(self, report: GroupsReport, seen: Sequence[PartitionSeen]) -> Verdict:
         self._groups = report
@@ -322,9 +306,6 @@ class CutoverRun:
         except _TooLong:
             reason = "the verification of the records has not ended"
             return Verdict(State.FAILED, [reason], is_timed_out=True)
-        except ShoalError as error:
-            state = State.WAITING if is_transient(error) else State.FAILED
-            return Verdict(state, [f"the records cannot be verified: {error}"], _UNVERIFIED)
         verdict = verified_verdict(report, is_whole=is_whole)
         if verdict.state is State.PASSED:
             self._verified = report
@@ -350,17 +331,12 @@ class CutoverRun:
             return
         yield from (*self._groups.warnings, *staying_topics(self._groups))
         left_out = self._groups.left_out
-        for group in left_out:
-            yield f"group {group.name!r} is left out: {group.problem}"
+        yield from (each.sentence for each in left_out)
         if len(self._groups.groups) == len(left_out):
             yield (
                 f"no consumer group at the source matches {self._options.selection.groups!r}, or this "
                 "principal may describe none. At the destination consumers begin by their auto.offset.reset"
             )
-
-
-def _keyed(report: GroupsReport) -> Iterator[tuple[_Key, GroupOffset]]:
-    return (((each.group, each.counterpart), each) for each in report.offsets if each.counterpart is not None)
 
 
 def cut_over(

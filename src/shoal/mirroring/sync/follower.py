@@ -121,14 +121,18 @@ class GroupFollower:
 
     def _rounds(self, stack: ExitStack) -> Callable[..., GroupsReport]:
         """Return a function that takes the mirror's topics, and makes a round."""
+        source = stack.enter_context(Cluster(self._options.source.impatient()))
+        begin = self._options.destination.choose(self._translations, self._archive)
+        return begin(source, stack)
+
+    def _translations(self, source: Cluster, stack: ExitStack) -> Callable[..., GroupsReport]:
         options = self._options
-        source = stack.enter_context(Cluster(options.source.impatient()))
         destination = stack.enter_context(Cluster(options.destination.impatient()))
         settings = CopySettings.of(options, options.source, options.destination, self._group)
-        archive = GroupArchive(source, options.destination, self._selection, self._group)
-        translating = GroupSync(source, destination, settings, self._selection)
-        one_round: Callable[..., GroupsReport] = partial(translating.round, apply=True)
-        return options.destination.choose(one_round, archive.round)
+        return partial(GroupSync(source, destination, settings, self._selection).round, apply=True)
+
+    def _archive(self, source: Cluster, _: ExitStack) -> Callable[..., GroupsReport]:
+        return GroupArchive(source, self._options.destination, self._selection, self._group).round
 
     def _round(self, one_round: Callable[..., GroupsReport], *, is_last: bool) -> None:
         topics = self._topics()
@@ -145,12 +149,9 @@ class GroupFollower:
                 self._warn(f"the offsets of consumer groups cannot follow: {error}")
             return
         self._warn_of_unlisted(report.warnings, is_last=is_last)
-        for group in report.left_out:
-            self._warn(f"group {group.name!r} is left out: {group.problem}")
-        for group in report.untranslated:
-            if group.may_pass and not is_last:
-                continue  # a coordinator moves, for instance
-            self._warn(f"group {group.name!r} does not follow: {group.problem}")
+        for group in (*report.left_out, *report.untranslated):
+            if is_last or not group.may_pass:  # else a coordinator moves, for instance
+                self._warn(group.sentence)
         refused = {
             each.detail
             for each in report.offsets

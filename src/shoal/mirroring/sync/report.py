@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ...client.group_offsets import CommittedValue
 from ...client.groups import EMPTY_STATES, GroupType
@@ -24,6 +24,7 @@ from ..model.offset_map import Exactness, Translation
 
 __all__ = [
     "Action",
+    "Commits",
     "Direction",
     "GroupOffset",
     "GroupReport",
@@ -155,6 +156,9 @@ class OffsetProof:
     detail: str
 
 
+#: The group and the partition of an offset.
+_Place: TypeAlias = tuple[str, TopicPartition]
+
 #: The values of an offset that JSON has as they are.
 _SHOWN = ("committed", "lag", "translated", "exactness", "present", "action", "detail")
 
@@ -238,6 +242,12 @@ class GroupReport:
         """Whether the group has members at the cluster that was read, as far as its state shows."""
         return self.state not in EMPTY_STATES
 
+    @property
+    def sentence(self) -> str:
+        """The problem, with the group's name."""
+        how = "is left out" if self.is_left_out else "does not follow"
+        return f"group {self.name!r} {how}: {self.problem}"
+
     def to_json_object(self) -> dict[str, Any]:
         """Return the group as values of JSON."""
         return {
@@ -275,6 +285,11 @@ class GroupsReport:
         """The offsets of all groups."""
         return (each for group in self.groups for each in group.offsets)
 
+    @property
+    def to_commit(self) -> dict[_Place, GroupOffset]:
+        """The offsets that are to be committed, by group and partition."""
+        return {(each.group, each.partition): each for each in self.offsets if each.action is Action.WRITE}
+
     def count(self, what: Action | Exactness) -> int:
         """Return the number of offsets with this action, or with a translation of this exactness."""
         return self.counts.get(what.value, 0)
@@ -291,25 +306,6 @@ class GroupsReport:
         """Whether a later round may do what this one could not."""
         problems = any(each.may_pass for each in self.groups) or any(each.may_pass for each in self.offsets)
         return problems or self.may_list_more
-
-    def behind(self, before: GroupsReport) -> GroupsReport:
-        """Return this round as the last of several, with the commits of those before it."""
-        commits = {
-            (each.group, each.partition): each.action
-            for each in before.offsets
-            if each.action in (Action.WRITTEN, Action.UNCONFIRMED)
-        }
-
-        def row(offset: GroupOffset) -> GroupOffset:
-            earlier = commits.get((offset.group, offset.partition))
-            if offset.action is Action.UNCHANGED and earlier is not None:
-                return replace(offset, action=Action.WRITTEN)
-            # A request without an answer may still arrive.
-            is_open = earlier is Action.UNCONFIRMED and offset.action is not Action.WRITTEN
-            return replace(offset, action=Action.UNCONFIRMED) if is_open else offset
-
-        groups = [replace(each, offsets=tuple(map(row, each.offsets))) for each in self.groups]
-        return replace(self, groups=groups)
 
     @property
     def untranslated(self) -> Sequence[GroupReport]:
@@ -331,3 +327,35 @@ class GroupsReport:
             "warnings": list(self.warnings),
             "elapsed_s": round(self.elapsed_s, 3),
         }
+
+
+class Commits:
+    """
+    The commits of several rounds, by group and partition.
+
+    Attributes:
+        done: Those that the other cluster has.
+        unconfirmed: Those without an answer. Such a request may still arrive.
+
+    """
+
+    def __init__(self) -> None:
+        """Begin without a round."""
+        self.done: set[_Place] = set()
+        self.unconfirmed: dict[_Place, GroupOffset] = {}
+
+    def see(self, report: GroupsReport) -> GroupsReport:
+        """Take the outcome of the next round; return it with the commits of those before it."""
+        groups = [replace(each, offsets=tuple(map(self._see, each.offsets))) for each in report.groups]
+        return replace(report, groups=groups)
+
+    def _see(self, offset: GroupOffset) -> GroupOffset:
+        place, action = (offset.group, offset.partition), offset.action
+        is_ours = place in self.done or place in self.unconfirmed
+        if action is Action.WRITTEN or (action is Action.UNCHANGED and is_ours):
+            self.done.add(place)
+            self.unconfirmed.pop(place, None)
+            return replace(offset, action=Action.WRITTEN)
+        if action is Action.UNCONFIRMED:
+            self.unconfirmed[place] = offset
+        return replace(offset, action=Action.UNCONFIRMED) if place in self.unconfirmed else offset

@@ -14,7 +14,7 @@ from ...errors import ShoalError
 from ..model.first_start import is_start_mark, read_first_start
 from ..model.follow_options import GroupSelection
 from ..model.position import is_position
-from .report import GroupReport, GroupsReport
+from .report import Commits, GroupReport, GroupsReport
 
 __all__ = ["Answer", "ReadGroups", "SelectedGroups", "report_of", "settled", "warnings_of"]
 
@@ -108,11 +108,11 @@ class SelectedGroups:
 def settled(attempt: Callable[[], GroupsReport], patience_s: float) -> GroupsReport:
     """Repeat a round as long as a coordinator moves or does not answer, at most so long."""
     report: GroupsReport | None = None
+    commits = Commits()
 
     def again() -> GroupsReport:
         nonlocal report
-        after = attempt()
-        report = after if report is None else after.behind(report)
+        report = commits.see(attempt())
         if report.may_pass:
             raise _Unsettled
         return report
