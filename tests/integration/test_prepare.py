@@ -58,7 +58,7 @@ def test_missing_topic_is_created_like_the_source(
     create_topic(source_cluster.bootstrap, topic, partitions=3, config=source_config)
     for is_created in (True, False):
         found = prepared(source_cluster, destination_cluster, topic)
-        assert (found.topics[topic].partitions, found.topics[topic].created) == (3, is_created)
+        assert (found.topics[topic].partitions, found.topics[topic].creation is not None) == (3, is_created)
         assert found.warnings == ()
     assert found.group == f"shoal.{source_cluster.cluster_id}.{destination_cluster.cluster_id}"
     assert found.producer_id_expiration_ms == 86_400_000

@@ -54,6 +54,23 @@ def test_batches_without_raw_bytes_follow_the_producer_s_properties(makers: Make
     assert all(len(batches) < 10 for batches in made)
 
 
+def test_batch_may_expand_to_four_times_the_largest_one_of_its_topic(makers: Makers) -> None:
+    makers.source.create_topic("large", 1, {"max.message.bytes": "20000000"})
+    sender = Producer(
+        {
+            "bootstrap.servers": makers.source.bootstrap,
+            "compression.type": "zstd",
+            "message.max.bytes": 100_000_000,
+        }
+    )
+    sender.produce("large", bytes(70_000_000), partition=0)  # more than 64 MiB
+    assert sender.flush(30) == 0
+    makers.producer_properties = "compression.type=zstd\n"
+    maker = makers.start(include="large")
+    wait_until(lambda: makers.committed("large", 1) == makers.ends("large") == {0: 1}, 30)
+    assert maker.end().records == 1
+
+
 def test_two_makers_share_partitions_and_one_takes_over_the_other_s(makers: Makers) -> None:
     makers.produce(30)
     first = makers.start("--use.raw.bytes")

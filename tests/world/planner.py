@@ -37,7 +37,7 @@ def planned_ranges(brokers: TwoBrokers, *, once: bool = True) -> list[CopyRange]
         TOPIC, group=settings.group, once=once, takes_over_offsets=settings.takes_over_offsets
     )
     partitions = len(brokers.source.topics.topic(TOPIC).logs)
-    schedule = PartitionSchedule({TOPIC: PreparedTopic(TOPIC, TOPIC, partitions, created=False)}, metrics)
+    schedule = PartitionSchedule({TOPIC: PreparedTopic(TOPIC, TOPIC, partitions)}, metrics)
     mirror = running(options, schedule, metrics, control=kept)
     with Places(mirror, Starts(options, settings.group, options.topics)) as places:
         places.begin()

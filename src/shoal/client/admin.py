@@ -179,22 +179,19 @@ def alter_topic_configs(
     return refused
 
 
-def create_topic(cluster: Cluster, topic: NewTopic) -> bool:
+def create_topic(cluster: Cluster, topic: NewTopic) -> None:
     """
-    Create a topic.
-
-    Returns:
-        Whether it was created; False if it exists already.
+    Create a topic; it is no error if it exists already.
 
     Raises:
         BrokerError: The cluster refuses; the error has its message.
 
     """
     result = _create(cluster, topic, validate_only=False)
-    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        return False
-    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message, _CREATE)
-    return True
+    if result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise_for(
+            result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message, _CREATE
+        )
 
 
 def validate_topic(cluster: Cluster, topic: NewTopic) -> dict[str, ConfigEntry] | None:

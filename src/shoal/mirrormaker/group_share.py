@@ -146,7 +146,6 @@ class GroupShare(RebalanceListener):
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Have tasks leave, commit, and call the listener; the member then releases the partitions."""
         self._let_go(partitions)
-        self._mirror.metrics.forget(partitions)
         ownership = {topic: frozenset(numbers) for topic, numbers in _by_topic(partitions).items()}
         self._call("before_releasing_partitions", ownership)
         self._mirror.notify(f"{len(partitions)} partitions given up: {first_few(sorted(partitions))}")
@@ -155,7 +154,6 @@ class GroupShare(RebalanceListener):
         """Stop all tasks from producing. The coordinator would reject a commit."""
         self._control.end_lease()
         self._let_go(partitions)
-        self._mirror.metrics.forget(partitions)
         self._mirror.warn(
             f"group {self._group!r} removed this mirror, because its heartbeat was late: {len(partitions)} "
             "partitions lost. The mirror joined again, and the tasks find the records that they copied last"
@@ -167,6 +165,7 @@ class GroupShare(RebalanceListener):
         self._control.withdraw(partitions)
         if not self._control.await_left(partitions, self._lease_s):
             self._mirror.warn("tasks that do not leave partitions were let go: they produce nothing more")
+        self._mirror.metrics.forget(partitions)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Call the listener, prepare the destination, and let the tasks take the partitions."""

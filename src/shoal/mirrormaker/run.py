@@ -27,7 +27,7 @@ from ..mirroring.model.topics import TopicSelection
 from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.prepare.changes import Prepared, PreparedTopic
 from ..mirroring.prepare.create import prepare
-from ..mirroring.prepare.descriptions import describe_brokers
+from ..mirroring.prepare.descriptions import decompression_limit, describe_brokers, describe_topics
 from ..state_directory import state_dir
 from .group_share import GroupShare
 from .handlers import MirrorMakerRebalanceListener, load, load_handler
@@ -108,7 +108,10 @@ class MirrorMaker:
             self._run.warn_of_unreachable(source, destination)
             patiently(source.refresh, patience_s=START_PATIENCE_S)
             patiently(destination.refresh, patience_s=START_PATIENCE_S)
-            self._starts = self._starts_of(source)
+            selection = TopicSelection(f"({self._maker.include.pattern})")
+            self._starts = self._starts_of(source, selection)
+            topics = list(selection.select(source.metadata.topics))
+            described, _ = describe_topics(source, topics, START_PATIENCE_S)
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.handling is None:
@@ -123,15 +126,16 @@ class MirrorMaker:
                 {},
                 (),
                 describe_brokers(destination).producer_id_expiration_ms,
+                decompression_limit(described.values()),
             )
 
-    def _starts_of(self, source: Cluster) -> Starts:
+    def _starts_of(self, source: Cluster, selection: TopicSelection) -> Starts:
         # Another member may make the group's first start at about the same time.
         since_ms = int(time.time() * 1000) - self._options.timing.one_start_ms
         return Starts(
             self._options,
             self._maker.membership.group,
-            TopicSelection(f"({self._maker.include.pattern})"),
+            selection,
             lambda: self._share.identity,
             since_ms=since_ms,
             there=source.metadata.partitions_of(source.metadata.topics),
@@ -169,10 +173,7 @@ class MirrorMaker:
             there = patiently(lambda: source.refresh(topics), patience_s=START_PATIENCE_S).topics
             found = [each for each in topics if each in there]
             if self._options.handling is not None:
-                return {
-                    name: PreparedTopic(name, name, len(there[name].partitions), created=False)
-                    for name in found
-                }
+                return {name: PreparedTopic(name, name, len(there[name].partitions)) for name in found}
             return self._prepare_those(found, source, destination)
 
     def _create_again(self, topics: Collection[str]) -> Sequence[str]:

@@ -144,7 +144,7 @@ def test_bound_since_the_start_is_ten_times_that_of_a_look(brokers: TwoBrokers) 
 
 
 def test_partitions_that_came_since_the_look_are_refused() -> None:
-    topic = PreparedTopic("orders", "orders", 5, created=False, present_partitions=2)
+    topic = PreparedTopic("orders", "orders", 5, present_partitions=2)
     changes = Prepared("mirror", None, None, {"orders": topic}, (), 0)
     refuse_more_partitions(changes, {"orders": 5})
     with pytest.raises(ConfigError, match=r"orders.* 3 .* 5 "):

@@ -48,7 +48,7 @@ def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, L
         brokers.options("orders"), refresh_s=0.05, timing=Timing(shortest_refresh_s=0.05), **wanted
     )
     said = Said()
-    schedule = PartitionSchedule({"orders": PreparedTopic("orders", "copy", 1, False)}, said.metrics)
+    schedule = PartitionSchedule({"orders": PreparedTopic("orders", "copy", 1)}, said.metrics)
     parts = running(mirror, schedule, said.metrics, warn=said.warnings.append, notify=said.notices.append)
     watch = Following(parts)
     yield watch, Lookout(parts, watch), said

@@ -79,7 +79,7 @@ class Mirror:
             self.stop,
         )
         self.metrics = self.run.metrics
-        topics = {"topic": PreparedTopic("topic", "copy", 2, created=False)}
+        topics = {"topic": PreparedTopic("topic", "copy", 2)}
         self.work = PartitionSchedule(topics, self.metrics)
 
     def prepare(self, _: contextlib.ExitStack) -> Summary:

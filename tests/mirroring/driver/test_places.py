@@ -37,7 +37,7 @@ class Driver:
 
     def __init__(self, brokers: TwoBrokers, topics: Mapping[str, int], **given: Any) -> None:
         self.metrics = Metrics()
-        prepared = {name: PreparedTopic(name, name, count, created=False) for name, count in topics.items()}
+        prepared = {name: PreparedTopic(name, name, count) for name, count in topics.items()}
         self.work = PartitionSchedule(prepared, self.metrics)
         streams = given.pop("streams", None)
         self.server = ControlServer("127.0.0.1", "secret", self.work)
@@ -163,7 +163,7 @@ def test_topic_whose_start_cannot_be_committed_waits_alone_and_is_named(
     )
     for later in ("refused", "taken"):
         brokers.topic(later, 1)[0].plain(4)
-        driver.work.add(PreparedTopic(later, later, 1, created=True))
+        driver.work.add(PreparedTopic(later, later, 1))
     awaited(driver, ("taken", 0, 0, OPEN_END), ("topic", 0, 0, OPEN_END))
     wait_until(lambda: "TOPIC_AUTHORIZATION_FAILED" in driver.waiting().get("refused-0", ""))
     brokers.source.faults.remove(refused)
@@ -175,7 +175,7 @@ def test_error_that_time_does_not_heal_is_a_warning(brokers: TwoBrokers, stack: 
         brokers.topic(name, 1)
     driver = begun(stack, brokers, {"topic": 1})
     brokers.source.faults.add(ApiKey.OFFSET_FETCH, times=None, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    driver.work.add(PreparedTopic("later", "later", 1, created=True))
+    driver.work.add(PreparedTopic("later", "later", 1))
     wait_until(lambda: bool(driver.warnings))
     assert "GROUP_AUTHORIZATION_FAILED" in driver.warnings[0]
 

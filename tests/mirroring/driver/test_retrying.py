@@ -30,9 +30,7 @@ class Mirror:
     def __init__(self) -> None:
         self.metrics = Metrics()
         self._later_s = 0.0
-        self.work = PartitionSchedule(
-            {"topic": PreparedTopic("topic", "copy", 2, created=False)}, self.metrics
-        )
+        self.work = PartitionSchedule({"topic": PreparedTopic("topic", "copy", 2)}, self.metrics)
         self.metrics.apply(report())
         self.metrics.apply(report(SECOND))
 

@@ -14,7 +14,7 @@ from shoal.mirroring.prepare.changes import PreparedTopic
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
 
-TOPIC = PreparedTopic("topic", "topic", 3, created=False)
+TOPIC = PreparedTopic("topic", "topic", 3)
 PARTITION = TopicPartition("topic", 0)
 
 

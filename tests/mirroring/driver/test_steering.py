@@ -53,7 +53,7 @@ class Mirror:
         )
 
     def add(self, name: str) -> None:
-        self.schedule.add(PreparedTopic(name, name, 1, created=False))
+        self.schedule.add(PreparedTopic(name, name, 1))
 
     def _retry(self) -> None:
         self.retried += 1

@@ -114,7 +114,7 @@ def test_copy_back_at_the_second_look_is_not_deleted(mirrored: TwoBrokers) -> No
         ApiKey.METADATA, times=1, topic="topic", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
     topic = prepared(mirrored).topics["topic"]
-    assert (topic.deleted, topic.created) == (None, False)
+    assert (topic.deleted, topic.creation) == (None, None)
 
 
 # While it runs
@@ -144,7 +144,7 @@ class Driver:
         self._control = Control()
         parts = running(
             self.options,
-            PartitionSchedule({"topic": PreparedTopic("topic", "topic", 1, created=False)}, self.metrics),
+            PartitionSchedule({"topic": PreparedTopic("topic", "topic", 1)}, self.metrics),
             self.metrics,
             control=self._control,
             warn=self.warnings.append,

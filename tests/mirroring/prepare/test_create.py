@@ -103,7 +103,7 @@ def test_transient_errors_are_retried(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.source.faults.add(ApiKey.DESCRIBE_CONFIGS, error=ErrorCode.LEADER_NOT_AVAILABLE)
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, error=ErrorCode.NOT_CONTROLLER)
-    assert sides.prepare("a").topics["a"].created
+    assert sides.prepare("a").topics["a"].creation is not None
 
 
 def test_creation_with_lost_response_is_found_done(sides: Sides) -> None:
@@ -142,7 +142,7 @@ def test_missing_partitions_are_added_and_reported(sides: Sides) -> None:
     sides.source.create_topic("a", partitions=3)
     sides.destination.create_topic("a", partitions=1)
     prepared = sides.prepare("a")
-    assert not prepared.topics["a"].created
+    assert prepared.topics["a"].creation is None
     (warning,) = prepared.warnings
     assert all(each in warning for each in ("topic a on", "fewer partitions", "added"))
     assert len(sides.destination.topics.topic("a").logs) == 3

@@ -28,7 +28,6 @@ class PreparedTopic:
         source: Its name at the source.
         destination: Its name at the destination.
         partitions: Their number at the source. Once the copy is ready, it has at least as many.
-        created: Whether the copy was created just now, so that it is empty.
         deleted: The reason why the topic is not mirrored: its copy was deleted since. None otherwise.
         creation: The request that creates the copy; None if the destination had it.
         present_partitions: Their number at the destination before; 0 without a copy.
@@ -38,7 +37,6 @@ class PreparedTopic:
     source: str
     destination: str
     partitions: int
-    created: bool = False
     deleted: str | None = None
     creation: NewTopic | None = None
     present_partitions: int = 0

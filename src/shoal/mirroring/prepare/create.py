@@ -7,7 +7,6 @@ Runs on the driver, before the first task; and again while the mirror runs, for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ...client.admin import NewTopic, create_topic
 from ...client.cluster import Cluster
@@ -58,31 +57,19 @@ def prepare(
     check(changes)
     if any(topic.creation for topic in changes.topics.values()):
         on_create()
-    created = _make(changes, destination)
-    topics = {
-        name: replace(topic, created=topic.destination in created) for name, topic in changes.topics.items()
-    }
-    return replace(changes, topics=topics)
-
-
-def _make(changes: Prepared, destination: Cluster) -> frozenset[str]:
-    """Create missing topics and partitions, and wait until each has a leader; return the topics created."""
-    created = frozenset(
-        topic.destination
-        for topic in changes.topics.values()
-        if topic.creation and _create(topic.creation, destination)
-    )
     for topic in changes.topics.values():
-        if topic.added_partitions:
+        if topic.creation:
+            _create(topic.creation, destination)
+        elif topic.added_partitions:
             grow_topic(topic, destination)
     _await_leaders(changes, destination)
-    return created
+    return changes
 
 
-def _create(topic: NewTopic, destination: Cluster) -> bool:
-    """Create a topic; return False if another process just did."""
+def _create(topic: NewTopic, destination: Cluster) -> None:
+    """Create a topic; it is no error if another process just did."""
     try:
-        return destination.patiently(lambda: create_topic(destination, topic))
+        destination.patiently(lambda: create_topic(destination, topic))
     except BrokerError as error:
         raise creation_error(error, topic) from error
 
