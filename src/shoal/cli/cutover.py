@@ -45,7 +45,7 @@ def add_parser(verbs: Subparsers) -> None:
         declared(Clusters),
         declared(TopicSelection),
         declared(GroupSelection),
-        declared(CutoverOptions),
+        declared(CutoverOptions, group="gates"),
         pick(MirrorOptions, "sync", group="gates", help=_SYNC),
         pick(MirrorOptions, "group"),
     )

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "parse", "run"]
 
-_DEFAULT_LISTEN = Address("127.0.0.1", 9092)
-
 #: One id, or a range; none is larger than a port.
 _BROKER_IDS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 
@@ -74,7 +72,7 @@ class _Command:
         kinds.ADDRESS,
         "a loopback address that clients bootstrap from. They find broker N of the cluster at port PORT + 1 "
         "+ N. Port 0 takes free ones for all",
-        default=_DEFAULT_LISTEN,
+        default=Address("127.0.0.1", 9092),
         group="addresses",
     )
     advertise: str | None = option(
@@ -138,33 +136,31 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         ConfigError: An option cannot be used.
 
     """
-    found = given(_Command, vars(args))
+    command = _Command(**given(_Command, vars(args)))
     if args.read_only and args.allow_create_topics:
         raise ConfigError("--read-only and --allow-create-topics exclude each other. Remove one of them")
-    if "broker_ids" in found and not args.sasl_pass_through:
+    if command.broker_ids and not command.sasl_pass_through:
         raise ConfigError(
             "--broker-ids has no effect without --sasl-pass-through: the gateway asks the cluster"
         )
-    address = found.get("listen", _DEFAULT_LISTEN)
-    tls = _tls_files(args)
+    tls = _tls_files(command)
     upstream = parse_cluster(
         "upstream",
         "upstream",
-        args.upstream,
-        args.upstream_config,
-        login_of_others=args.sasl_pass_through,
+        command.upstream,
+        command.upstream_config,
+        login_of_others=command.sasl_pass_through,
     )
     upstream.check_options("--upstream", {"a gateway": True})
-    if args.sasl_pass_through and tls is None:
+    if command.sasl_pass_through and tls is None:
         _warn_of_clear_text(upstream)
     return GatewaySettings(
-        address.host,
-        address.port,
+        *command.listen,
         upstream,
-        advertised_host=args.advertise,
+        advertised_host=command.advertise,
         tls=tls,
-        pass_through=args.sasl_pass_through,
-        broker_ids=found.get("broker_ids", frozenset()),
+        pass_through=command.sasl_pass_through,
+        broker_ids=command.broker_ids,
         **given(GatewaySettings, vars(args)),
     )
 
@@ -194,15 +190,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
+def _tls_files(command: _Command) -> TlsFiles | None:
     from ..gateway.server_tls import TlsFiles
 
-    if args.tls_certificate and args.tls_key:
-        authorities = args.tls_client_authorities
-        return TlsFiles(
-            Path(args.tls_certificate), Path(args.tls_key), Path(authorities) if authorities else None
-        )
-    if args.tls_certificate or args.tls_key or args.tls_client_authorities:
+    certificate, key, authorities = (
+        None if each is None else Path(each)
+        for each in (command.tls_certificate, command.tls_key, command.tls_client_authorities)
+    )
+    if certificate and key:
+        return TlsFiles(certificate, key, authorities)
+    if certificate or key or authorities:
         raise ConfigError("TLS on the listeners needs both --tls-certificate and --tls-key")
     return None
 

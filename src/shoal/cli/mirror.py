@@ -41,7 +41,7 @@ def add_parser(verbs: Subparsers) -> None:
         declared(Clusters),
         declared(TopicSelection),
         pick(MirrorOptions, "group"),
-        declared(_Command),
+        declared(_Command, group="mirror"),
         pick(MirrorOptions, "once", "start"),
         declared(MirrorOptions),
     )
@@ -56,14 +56,12 @@ class _Command:
         kinds.FLAG,
         "print what the mirror would copy, create and change, the ACLs that it needs on each side, and what "
         "is wrong with clusters, Java and disk, and do nothing. Exit code 2 if the mirror would not start",
-        group="mirror",
     )
     config: str | None = option(
         kinds.FILE,
         "read options from a TOML file, each under its own name without the dashes. The command line wins, "
         "and --no-OPTION wins over a true in the file (docs/operating.md)",
         default=None,
-        group="mirror",
     )
 
 

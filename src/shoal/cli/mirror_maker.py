@@ -90,7 +90,7 @@ def add_parser(verbs: Subparsers) -> None:
     )
     add_options(
         parser,
-        declared(_Command),
+        declared(_Command, group="MirrorMaker 1, KIP-3 and KIP-712"),
         pick(MirrorOptions, "delivery", "continue_after"),
         pick(MirrorOptions, "metrics", "ui"),
         declared(HttpOptions),
@@ -101,8 +101,6 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument("--version", action="version", version=version, help="show the version and exit")
     add_output_options(parser, exit_code_of_interrupt=0)
 
-
-_KAFKA = "MirrorMaker 1, KIP-3 and KIP-712"
 
 #: An empty text is a text.
 _TEXT = kinds.text("TEXT", lambda _, value: str(value))
@@ -123,39 +121,33 @@ class _Command:
     consumer_config: str = option(
         kinds.FILE,
         "properties of the consumer, for the source cluster. Its group.id is the group",
-        group=_KAFKA,
         name="consumer.config",
     )
     producer_config: str = option(
         kinds.FILE,
         "properties of the producer, for the destination cluster",
-        group=_KAFKA,
         name="producer.config",
     )
     include: str | None = option(
         _REGEX,
         "topics to mirror: a regular expression for whole names, or several, separated by commas",
         default=None,
-        group=_KAFKA,
     )
     whitelist: str | None = option(
         _REGEX,
         "the same, the name in older versions",
         default=None,
-        group=_KAFKA,
     )
     num_streams: int = option(
         kinds.whole(1, MOST_STREAMS),
         "number of tasks for the partitions of this process, at most the number of --master's cores",
         default=1,
-        group=_KAFKA,
         name="num.streams",
     )
     commit_interval_ms: int = option(
         kinds.whole(1, _LARGEST_INT32, "MS"),
         "time between two commits",
         default=60_000,
-        group=_KAFKA,
         name="offset.commit.interval.ms",
     )
     abort_on_send_failure: str = option(
@@ -163,7 +155,6 @@ class _Command:
         "how to react to a record that the destination rejects. true: commit the acknowledged batches and "
         "end. false: skip the record, and log and count it",
         default="true",
-        group=_KAFKA,
         name="abort.on.send.failure",
         aliases=("--abort.on.send.fail", "--abortOnSendFail"),
     )
@@ -171,14 +162,12 @@ class _Command:
         kinds.text("MODULE:CLASS"),
         "a Python class, derived from shoal.handlers.MirrorMakerRebalanceListener",
         default=None,
-        group=_KAFKA,
         name="consumer.rebalance.listener",
     )
     rebalance_listener_args: str | None = option(
         _TEXT,
         "the argument for the listener",
         default=None,
-        group=_KAFKA,
         name="rebalance.listener.args",
         aliases=("--consumer.rebalance.listener.args",),
     )
@@ -188,14 +177,12 @@ class _Command:
         "With --use.raw.bytes it receives each batch, derived from MirrorMakerRawBytesMessageHandler. With "
         "a handler, records are mirrored at least once",
         default=None,
-        group=_KAFKA,
         name="message.handler",
     )
     message_handler_args: str | None = option(
         _TEXT,
         "the argument for the handler",
         default=None,
-        group=_KAFKA,
         name="message.handler.args",
     )
     use_raw_bytes: str = option(
@@ -203,13 +190,11 @@ class _Command:
         "mirror whole batches as they are. Without this option, shoal decodes the records, and writes "
         "batches with the producer's compression.type and batch.size",
         default="false",
-        group=_KAFKA,
         name="use.raw.bytes",
     )
     new_consumer: bool = option(
         kinds.FLAG,
         "has no effect",
-        group=_KAFKA,
         name="new.consumer",
     )
 

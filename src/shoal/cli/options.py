@@ -68,10 +68,8 @@ class Clusters:
 class _Output:
     """The options of each verb's output."""
 
-    json: bool = option(kinds.FLAG, "print JSON objects on stdout, one per line", group="output")
-    verbose: bool = option(
-        kinds.FLAG, "say how the inner loops run, and show tracebacks with errors", group="output"
-    )
+    json: bool = option(kinds.FLAG, "print JSON objects on stdout, one per line")
+    verbose: bool = option(kinds.FLAG, "say how the inner loops run, and show tracebacks with errors")
 
 
 def add_output_options(
@@ -88,7 +86,7 @@ def add_output_options(
         exit_code_of_interrupt: The exit code of a SIGINT that the verb does not handle itself.
 
     """
-    add_options(parser, declared(_Output))
+    add_options(parser, declared(_Output, group="output"))
     parser.set_defaults(
         exit_code_of_failure=exit_code_of_failure, exit_code_of_interrupt=exit_code_of_interrupt
     )

@@ -49,20 +49,17 @@ class CutoverOptions:
         "the new file for the certificate (JSON), from which the way back begins. Its page for a browser is "
         "written beside it, as FILE with .html instead of .json. Required without --rehearse",
         default=None,
-        group="gates",
     )
     rehearse: bool = option(
         kinds.FLAG,
         "go through all gates but the one that waits for producers, commit and write nothing, and print how "
         "long each gate took",
-        group="gates",
     )
     timeout_s: float = option(
         kinds.seconds(_SHORTEST_S, _LONGEST_S),
         "how long each gate may wait. While producers still write, a verification may take longer, as long "
         "as it reads",
         default=300.0,
-        group="gates",
         name="timeout",
     )
     allow: frozenset[Allowed] = option(
@@ -71,7 +68,6 @@ class CutoverOptions:
         "destination lacks. at-least: groups whose translation is only at least, so that their consumers "
         "may read records again",
         default=frozenset(),
-        group="gates",
     )
 
     def __post_init__(self) -> None:
