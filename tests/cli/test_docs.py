@@ -11,12 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from shoal.cli import VERBS, make_parser
+from shoal.cli import make_parser
 from shoal.cli.completion import SHELLS
 from shoal.cli.layers import with_lower_layers
 from shoal.cli.parser import options_of
 from shoal.exit_codes import EXIT_CONTINUED, EXIT_USAGE
-from shoal.mirroring.prepare.topic_configs import COPIED_ALWAYS, COPIED_WHERE_SET
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -57,14 +56,6 @@ def test_tables_of_metrics_equal_the_declarations() -> None:
         assert f"<!-- numbers: {name} -->" in written
 
 
-def test_every_verb_is_documented(generator: ModuleType) -> None:
-    page = generator.PAGE.read_text(encoding="utf-8")
-    names = generator.verbs(make_parser())
-    assert len(names) == len(VERBS)
-    for name in names:
-        assert f"## shoal {name}\n" in page
-
-
 def test_every_option_has_a_help_text(generator: ModuleType) -> None:
     for parser in generator.verbs(make_parser()).values():
         for action in options_of(parser):
@@ -80,12 +71,6 @@ def test_every_verb_has_an_example_that_parses(generator: ModuleType) -> None:
         assert all(f"  {example}" in verb.format_help().replace("\\\n", " ") for example in examples)
         for example in examples:
             parser.parse_args(shlex.split(example)[1:])
-
-
-def test_every_topic_config_copied_is_documented() -> None:
-    page = (DOCS / "topics.md").read_text(encoding="utf-8")
-    for name in (*COPIED_ALWAYS, *COPIED_WHERE_SET):
-        assert f"`{name}`" in page
 
 
 def test_documented_config_file_is_read_as_described(tmp_path: Path) -> None:
@@ -159,30 +144,3 @@ def test_documented_command_parses(name: str) -> None:
     assert len(blocks) + len(inline) > 3
     for command in (*blocks, *inline):
         make_parser().parse_args(shlex.split(command)[1:])
-
-
-#: Of Kafka 4.3.1: MirrorConnectorConfig, MirrorSourceConfig, MirrorCheckpointConfig, MirrorHeartbeatConfig,
-#: their filters, and MirrorMakerConfig.
-MIRROR_MAKER_2_OPTIONS = """
-    admin.timeout.ms checkpoints.topic.replication.factor config.properties.exclude
-    config.property.filter.class consumer.poll.timeout.ms dedicated.mode.enable.internal.rest
-    emit.checkpoints.enabled emit.checkpoints.interval.seconds emit.heartbeats.enabled
-    emit.heartbeats.interval.seconds emit.offset-syncs.enabled exactly.once.source.support
-    forwarding.admin.class group.filter.class groups groups.exclude heartbeats.replication.enabled
-    heartbeats.topic.replication.factor metric.names.formats metric.reporters offset-syncs.topic.location
-    offset-syncs.topic.replication.factor offset.lag.max refresh.groups.enabled
-    refresh.groups.interval.seconds refresh.topics.enabled refresh.topics.interval.seconds
-    replication.factor replication.policy.class replication.policy.internal.topic.separator.enabled
-    replication.policy.separator source.cluster.alias sync.group.offsets.enabled
-    sync.group.offsets.interval.seconds sync.topic.acls.enabled sync.topic.acls.interval.seconds
-    sync.topic.configs.enabled sync.topic.configs.interval.seconds target.cluster.alias tasks.max
-    topic.filter.class topics topics.exclude use.defaults.from
-"""
-
-
-def test_each_option_of_mirror_maker_2_has_a_counterpart_or_needs_none() -> None:
-    page = (DOCS / "from-mirrormaker.md").read_text(encoding="utf-8")
-    (section,) = re.findall(r"\n## Counterparts of its options\n(.*?)\n## ", page, re.DOTALL)
-    rows = [line for line in section.splitlines() if line.startswith("| ")]
-    named = set(re.findall(r"`([^`]+)`", " ".join(row.split(" | ")[0] for row in rows)))
-    assert [option for option in MIRROR_MAKER_2_OPTIONS.split() if option not in named] == []
