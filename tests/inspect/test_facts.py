@@ -53,3 +53,11 @@ def test_producers_beyond_the_bound_are_counted_together(monkeypatch: pytest.Mon
     assert MOST_PRODUCERS > 2
     facts = facts_of(*(header(base_offset=number, producer_id=number % 4) for number in range(8)))
     assert (list(facts.producers), facts.other_batches) == ([0, 1], 4)
+
+
+def test_sum_keeps_the_producers_with_the_most_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.inspect.facts.MOST_PRODUCERS", 2)
+    facts = facts_of(header(producer_id=1), header(base_offset=1, producer_id=2))
+    facts.add(facts_of(*(header(base_offset=number, producer_id=3 - number % 2) for number in range(5))))
+    assert {each: counts.batches for each, counts in facts.producers.items()} == {2: 3, 3: 3}
+    assert facts.other_batches == 1

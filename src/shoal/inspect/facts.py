@@ -34,7 +34,8 @@ __all__ = [
 #: of ``message.timestamp.after.max.ms`` (KIP-937).
 FUTURE_MS = 3_600_000
 
-#: The producers that are kept by id. Batches of others are counted together, so that memory is bounded.
+#: The producers that are kept by id: the first of a partition, and of a sum those with the most batches.
+#: Batches of others are counted together, so that memory is bounded.
 MOST_PRODUCERS = 10_000
 
 
@@ -324,7 +325,10 @@ class Facts:
             if (merge := each.metadata.get("merge", operator.add)) is not None:
                 setattr(self, each.name, merge(getattr(self, each.name), getattr(other, each.name)))
         for producer_id, counts in other.producers.items():
-            self._see_producer(producer_id, counts)
+            self.producers.setdefault(producer_id, ProducerFacts()).add(counts)
+        if len(self.producers) > MOST_PRODUCERS:
+            self.producers = dict(self.most_producers(MOST_PRODUCERS))
+            self.other_batches = self.batches - sum(each.batches for each in self.producers.values())
         for codec, measured in other.ratios.items():
             self.measure(codec, measured)
 
