@@ -23,7 +23,7 @@ const SMALLEST_BODY: usize = 3;
 pub struct Limits {
     /// A batch of this size is not joined, and batches of this size together are enough.
     pub below_bytes: usize,
-    /// The most bytes of the bodies of a joined batch, and of all that is decompressed.
+    /// The most bytes of all joined batches, and of all that is decompressed for them.
     pub most_bytes: usize,
 }
 
@@ -47,18 +47,24 @@ pub struct Group {
     codec: i16,
     /// The size of the records of the batch that they become.
     payload_bytes: usize,
-    bodies: usize,
 }
 
 impl Group {
     /// The joined batch.
     pub fn entry(&self) -> Entry {
         Entry {
-            size: (HEADER_SIZE + self.payload_bytes) as u32,
+            size: self.written_bytes() as u32,
             records_count: self.records_count,
             max_timestamp_ms: self.max_timestamp,
             leader_epoch: self.leader_epoch,
         }
+    }
+
+    fn written_bytes(&self) -> usize {
+        if self.batches == 0 {
+            return 0;
+        }
+        HEADER_SIZE + self.payload_bytes
     }
 
     /// Whether a batch is to be joined with the others, if its records fit its header.
@@ -69,14 +75,8 @@ impl Group {
             && read_i32(batch, CRC) as u32 == crc32c(&batch[ATTRIBUTES..])
     }
 
-    /// Return the group with one more batch, or None if its records do not fit its header, or are too many.
-    fn with(
-        mut self,
-        batch: &[u8],
-        records: &[u8],
-        entry: &Entry,
-        limits: &Limits,
-    ) -> Option<Self> {
+    /// Return the group with one more batch, or None if its records do not fit its header.
+    fn with(mut self, batch: &[u8], records: &[u8], entry: &Entry) -> Option<Self> {
         let mut records = Records::of(batch, records);
         for number in 0..entry.records_count {
             let (timestamp, body) = records.next(number)?;
@@ -85,7 +85,6 @@ impl Group {
             }
             let delta = timestamp.checked_sub(self.base_timestamp)?;
             self.max_timestamp = self.max_timestamp.max(timestamp);
-            self.bodies += body.len();
             let size = size_of_record(delta, self.records_count, body);
             self.payload_bytes += varint_size((size as u64) << 1) + size;
             self.records_count += 1;
@@ -93,7 +92,7 @@ impl Group {
         self.end += batch.len();
         self.batches += 1;
         (self.leader_epoch, self.codec) = (entry.leader_epoch, codec_of(batch));
-        (records.reader.rest.is_empty() && self.bodies <= limits.most_bytes).then_some(self)
+        records.reader.rest.is_empty().then_some(self)
     }
 
     /// Write the joined batch; `batches` are those of the group, `opened` their records if they have a codec, and `to`
@@ -190,7 +189,7 @@ struct Search<'a, F> {
     limits: &'a Limits,
     decompress: F,
     opened: Vec<Vec<u8>>,
-    /// How many bytes may still be decompressed.
+    /// How many bytes may still be written, and be decompressed.
     room: usize,
 }
 
@@ -219,14 +218,16 @@ impl<F: FnMut(i16, &[u8], usize) -> Option<Vec<u8>>> Search<'_, F> {
             return None;
         }
         let records = &batch[HEADER_SIZE..];
-        let codec = codec_of(batch);
-        if codec == 0 {
-            return group.with(batch, records, &entry, self.limits);
-        }
-        let opened = (self.decompress)(codec, records, self.room)?;
-        let larger = group.with(batch, &opened, &entry, self.limits)?;
-        self.room = self.room.saturating_sub(opened.len());
-        self.opened.push(opened);
+        let opened = match codec_of(batch) {
+            0 => None,
+            codec => Some((self.decompress)(codec, records, self.room)?),
+        };
+        let larger = group.with(batch, opened.as_deref().unwrap_or(records), &entry)?;
+        // A record may take three times as many bytes as before, if its time is far from that of the first.
+        let written = larger.written_bytes() - group.written_bytes();
+        let taken = written.max(opened.as_ref().map_or(0, Vec::len));
+        self.room = self.room.checked_sub(taken)?;
+        self.opened.extend(opened);
         Some(larger)
     }
 }
@@ -504,7 +505,7 @@ mod tests {
         assert_eq!(expected.1.len(), 2);
         assert_eq!(join(&of_codec(3), &from(100), &three), expected);
         assert_eq!(join(&of_codec(4), &from(100), &three), (0, vec![], vec![]));
-        // As much is decompressed at a time as one joined batch may have.
+        // As much is decompressed at a time as may be written.
         let few = join(
             &of_codec(3),
             &from(100),

@@ -155,7 +155,6 @@ def test_batch_with_a_flipped_bit_is_not_joined(codec: Codec, at: int) -> None:
 def test_joined_batches_follow_one_another_up_to_their_limits(codec: Codec) -> None:
     alike = [batch([bytes(100)], base_offset=100 + number, codec=codec) for number in range(10)]
     one, record_set = alike[0], b"".join(alike)
-    body = len(read_records(next(split(memoryview(one))), ANY_SIZE)[0].body)
     thrice = joined(record_set, below_bytes=3 * len(one))
     assert (counts(thrice), thrice.end) == ([3, 3, 3], 9 * len(one))
     for written, sequence in zip(split(memoryview(thrice.batches)), (LAST_SEQUENCE, 2, 5), strict=True):
@@ -164,9 +163,20 @@ def test_joined_batches_follow_one_another_up_to_their_limits(codec: Codec) -> N
         assert (written.header.base_offset, written.header.base_sequence) == (0, sequence)
     assert counts(joined(record_set, below_bytes=4 * len(one))) == [4, 4, 2]
     assert counts(joined(record_set, below_bytes=len(one))) == []
-    assert counts(joined(record_set, most_bytes=3 * body - 1)) == []
     assert counts(joined(record_set, end_offset=104)) == []
     assert counts(joined(record_set[: 4 * len(one)], end_offset=104)) == [4]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_no_more_is_joined_at_a_time_than_may_be_written(codec: Codec) -> None:
+    """Times far away from that of the first record take more bytes than the bodies of empty records."""
+    batches = laid_out([([b""] * 500, number * 2**50) for number in range(8)], codec)
+    record_set, two = b"".join(batches), 2 * len(batches[0])
+    (size, *_), *_ = ENTRY.iter_unpack(joined(record_set, below_bytes=two).entries)
+    for most_bytes, expected in ((size - 1, []), (size, [1000]), (3 * size - 1, [1000, 1000])):
+        found = joined(record_set, below_bytes=two, most_bytes=most_bytes)
+        assert counts(found) == expected
+        assert len(found.batches) <= most_bytes
 
 
 def test_position_behind_the_record_set_is_refused() -> None:

@@ -66,7 +66,7 @@ def join_plain(
         transactional: See :func:`~shoal.records.stamp_plain`.
         append_time: See there.
         below_bytes: A batch of this size is not joined, and batches of this size together are enough.
-        most_bytes: The most bytes of the bodies of a joined batch's records, and of all that is decompressed.
+        most_bytes: The most bytes of all joined batches, and of all that is decompressed for them.
 
     Returns:
         None if the native module is not there.

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from shoal.client.config import IsolationLevel
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import Rebatch
-from shoal.records import Codec
+from shoal.mirroring.model.offset_map import OffsetMap
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.reports import Assigned
+from shoal.mirroring.task.partition import PartitionCopy
+from shoal.protocol.fetch import FetchedPartition
+from shoal.records import ENTRY, Codec
+from tests.world.batches import batch
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import batches_of
 from tests.world.control import Watched
@@ -43,6 +53,42 @@ def test_joined_batch_is_complete_at_the_wanted_size(brokers: TwoBrokers, histor
     brokers.assert_exact(history)
     assert max(counts(brokers)) <= 10
     assert len(counts(brokers)) <= 6
+
+
+def test_batches_that_expand_too_far_leave_the_joining_of_others_as_it_was(
+    brokers: TwoBrokers, history: History
+) -> None:
+    log = brokers.destination.log("topic")
+    log.config = replace(log.config, max_message_bytes=20_000)
+    for number in range(60):
+        history.store(history.batch([b"%03000d" % number], codec=Codec.ZSTD), shown=True)
+    history.plain(*[1] * 300)
+    run(brokers.with_settings(rebatch=Rebatch(4000, Codec.NONE)))
+    brokers.assert_exact(history)
+    assert max(counts(brokers)) >= 30
+
+
+def test_response_that_expands_is_queued_in_slices(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.mirroring.task.intake.MADE_BYTES", 1_000_000)
+    records = b"".join(batch([b"%0100000d" % n], base_offset=n, codec=Codec.ZSTD) for n in range(60))
+    settings = replace(brokers.settings, rebatch=Rebatch(50_000, Codec.NONE), max_decompressed_bytes=500_000)
+    copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, 60)), settings)
+    copy.begin_alignment(0, 0)
+    begun = OffsetMap.begun_at(0, 0)
+    copy.align(MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, "rules", begun))
+    response = FetchedPartition(*copy.source, 0, 60, 60, 0, [], memoryview(bytearray(records)))
+    copy.take(response, IsolationLevel.READ_COMMITTED)
+    sizes = []
+    while not copy.state.is_over:
+        lot = copy.progress.to_send(copy.destination, None, multi_batch=False)
+        sizes.append(sum(map(len, lot.batches)))
+        copy.land(len(lot.entries) // ENTRY.size)
+        copy.settle()
+        copy.take_slice()
+    assert len(sizes) > 1
+    assert max(sizes) < 2_000_000
 
 
 # Options

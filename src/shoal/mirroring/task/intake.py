@@ -36,8 +36,11 @@ from .rebuilder import Rebuilder, as_it_came
 
 __all__ = ["Intake"]
 
-#: The most bytes that are decompressed at a time, to be joined natively: a response may expand to many more.
-_DECOMPRESSED_BYTES = 16 * 1024 * 1024
+#: The most bytes that are joined natively at a time: a response may expand to many more.
+_JOINED_BYTES = 16 * 1024 * 1024
+
+#: The most bytes of new batches in a slice of a response, for the same reason. The last one may exceed it.
+MADE_BYTES = 64 * 1024 * 1024
 
 
 class _Place(TypedDict):
@@ -71,6 +74,7 @@ class Intake:
         self.taken_bytes = 0
         self._progress = progress
         self._rest: tuple[memoryview, AbortedTransactions | None] | None = None
+        self._room = MADE_BYTES
         self._rebuilder = Rebuilder(settings, progress)
         self._keep_append_time = settings.keep_append_time
         joining = settings.joining
@@ -112,9 +116,11 @@ class Intake:
             end_offset: The end of the range.
 
         Returns:
-            Whether there was any whole batch. If one commit has no room for all, there is a rest: to be taken
-            once all of this slice is acknowledged and committed. Behind the end of the range is none:
-            everything up to there is dealt with then.
+            Whether there was any whole batch.
+
+            If a commit or memory has no room for all, there is a rest. Take it once all of this slice is
+            acknowledged and committed. Behind the end of the range is none: everything up to there is dealt
+            with then.
 
         Raises:
             CorruptBatch: A batch is damaged. Everything before ``fetch_offset`` is queued, and not the batch.
@@ -123,6 +129,7 @@ class Intake:
         """
         assert self._rest is not None
         (record_set, aborted), self._rest = self._rest, None
+        self._room = MADE_BYTES
         try:
             return self._take_batches(record_set, aborted, end_offset)
         finally:
@@ -150,7 +157,7 @@ class Intake:
         try:
             for decision, batch in scan:
                 if batch is not None and not (
-                    self._progress.has_room and self._take_batch(batch, decision, end_offset)
+                    self._has_room and self._take_batch(batch, decision, end_offset)
                 ):
                     self._rest = record_set[scan.position :], aborted
                     break
@@ -167,7 +174,7 @@ class Intake:
         self, record_set: memoryview, at: int, end_offset: int, transactional: bool
     ) -> Walked[None] | None:
         """Stamp or join the plain batches at a place, and queue them, unless others have to come before."""
-        if self._rebuilder.is_gathering or not self._progress.has_room:
+        if self._rebuilder.is_gathering or not self._has_room:
             return None
         identity = self._progress.identity
         place: _Place = {
@@ -199,13 +206,15 @@ class Intake:
             _, records_count, _, self.source_leader_epoch = entry
             span = self.fetch_offset, self.fetch_offset + records_count
             each = compressed(batch, codec)
-            self._progress.put(Outgoing(each, [span], self.source_leader_epoch, Decision.JOIN))
+            self._put_made(Outgoing(each, [span], self.source_leader_epoch, Decision.JOIN))
             self.fetch_offset = span[1]
         return joined.end
 
     def _join(self, record_set: memoryview, at: int, place: _Place) -> Joined | None:
         below_bytes = min(self._join_below_bytes, self._most_bytes)
-        most_bytes = min(self._max_decompressed_bytes, _DECOMPRESSED_BYTES)
+        most_bytes = min(self._max_decompressed_bytes, _JOINED_BYTES)
+        if self._joined_codec is Codec.NONE:
+            most_bytes = min(most_bytes, self._most_bytes)
         return join_plain(record_set, at, **place, below_bytes=below_bytes, most_bytes=most_bytes)
 
     def _put_run(self, batches: memoryview, records_count: int, entries: bytes, decision: Decision) -> None:
@@ -216,13 +225,24 @@ class Intake:
                 batches, records_count, entries, start, decision
             )
             self.fetch_offset += records_count
+            if decision is Decision.JOIN:
+                self._room -= len(batches)
+
+    def _put_made(self, each: Outgoing) -> None:
+        self._progress.put(each)
+        self._room -= len(each.batch.view)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether one more batch may be queued."""
+        return self._room > 0 and self._progress.has_room
 
     @property
     def _most_bytes(self) -> int:
         return self._progress.most_bytes_at(self.fetch_offset)
 
     def _take_batch(self, batch: RecordBatch, decision: Decision, end_offset: int) -> bool:
-        """Take a batch; return False if a commit has room only for a part of it, which was taken."""
+        """Take a batch; return False if there is room only for a part of it, which was taken."""
         header = batch.header
         next_offset = min(header.next_offset, end_offset)
         below_bytes = self._join_below_bytes
@@ -237,8 +257,8 @@ class Intake:
             self._progress.put(as_it_came(batch))
         else:
             for each in self._rebuilder.take(batch, decision, self.fetch_offset, end_offset):
-                self._progress.put(each)
-                if not self._progress.has_room and each.spans[0][0] >= header.base_offset:
+                self._put_made(each)
+                if not self._has_room and each.spans[0][0] >= header.base_offset:
                     # The rest of it is decoded again, as a batch that begins before the fetch offset.
                     self._rebuilder.forget()
                     self.fetch_offset = each.spans[-1][1]
@@ -250,7 +270,7 @@ class Intake:
 
     def _queue_gathered(self) -> None:
         for each in self._rebuilder.gathered():
-            self._progress.put(each)
+            self._put_made(each)
 
     # Offsets without a batch
 
