@@ -16,6 +16,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned
 from shoal.mirroring.task import aligner, resume
 from shoal.mirroring.task.partition import PartitionCopy
+from shoal.mirroring.task.trouble import Trouble
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.timing import Clock
@@ -96,7 +97,7 @@ def test_suspect_second_refusal_minutes_later_counts_as_the_first(brokers: TwoBr
     copy = PartitionCopy(Assigned(1, CopyRange("topic", 0, "topic", 0, 9)), settings)
     for _ in range(2):
         copy.suspect(5, "it is refused")
-        assert not copy.is_explained(5)
+        assert copy.troubles.at(5, Trouble.EXPLAINED) is None
     assert copy.state.stopped is None
     assert copy.state.waiting_for is not None
     assert "second try" in copy.state.waiting_for
@@ -117,7 +118,7 @@ def test_suspect_explained_refusal_after_unexplained_ones_counts_as_the_first(br
         copy.suspect(5, "error -1", patience_s=60.0)
     copy.suspect(5, "it is refused")
     assert copy.state.stopped is None
-    assert copy.is_explained(5)
+    assert copy.troubles.at(5, Trouble.EXPLAINED) is not None
 
 
 def test_second_refusal_after_a_long_outage_counts_as_the_first(

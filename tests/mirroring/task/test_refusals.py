@@ -46,7 +46,3 @@ def test_reaction_to_a_code_is_that_of_the_first_rule(
 @pytest.mark.parametrize("code", sorted(REFUSED_WRITERS))
 def test_reaction_to_a_refused_writer_leaves_nothing_out(code: ErrorCode) -> None:
     assert reaction_to(code, **SKIPPING) is Reaction.STOP
-
-
-def test_every_code_has_a_reaction() -> None:
-    assert {type(reaction_to(code, **ALONE)) for code in ErrorCode} == {Reaction}

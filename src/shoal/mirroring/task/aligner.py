@@ -112,7 +112,6 @@ class Aligner(Worker):
 
     def _take_outcome(self, copy: PartitionCopy, error: ShoalError | None) -> None:
         if error is not None:
-            copy.lose_track()
             copy.fail(error, copy.next_offset)
         elif copy.state.is_aligned:  # else it is left to an aligner that may be slow
             copy.progress.source_leader_epoch = self._source.partition(copy.source).leader_epoch

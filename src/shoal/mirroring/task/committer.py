@@ -159,7 +159,7 @@ class Commits:
     def unplanned(self, copies: Iterable[PartitionCopy]) -> list[PartitionCopy]:
         """Return the partitions whose queue the committed maps do not lead to."""
         generation = self._control.driver.generation
-        return [copy for copy in copies if copy.state.is_aligned and not copy.progress.is_planned(generation)]
+        return [copy for copy in copies if not copy.progress.is_planned(generation)]
 
     def plan(self, copies: Sequence[PartitionCopy]) -> None:
         """
@@ -248,7 +248,7 @@ class Commits:
             if not copy.source_is_gone
             # After an interruption, another process may have committed a newer one.
             and (copy.state.is_aligned or copy.progress.committed is not None)
-            and (copy.progress.doubts or not copy.progress.is_committed)
+            and (copy.progress.doubts or copy.progress.committed != copy.position)
             and (position := copy.progress.to_commit())
         }
 

@@ -96,7 +96,7 @@ class Pair(Worker):
         if not self._fetcher.is_waiting:
             self._send_fetch()
         if not self._fetcher.is_waiting:
-            self._progress(0)
+            self._progress(has_fetched=False)
             if self._unfinished():  # the throttle holds them, or they have lost track
                 self._pause(self._timing.hold_look_s, self._throttle.wait)
             return
@@ -106,13 +106,13 @@ class Pair(Worker):
         if not self._control.stop_requested:
             self._send_fetch()
         self._produce(touched)
-        self._progress(sum(len(each.record_set) for each in response.partitions))
+        self._progress(has_fetched=bool(touched))
 
-    def _progress(self, fetched_bytes: int) -> None:
+    def _progress(self, *, has_fetched: bool) -> None:
         """Commit, report and pass on from time to time; nothing is in flight."""
         now = time.monotonic()
         self._commits.now_and_then(self.copies, now)
-        self._reports.fetched_bytes += fetched_bytes
+        self._reports.has_fetched |= has_fetched
         self._reports.now_and_then(self.copies)
         self._pass_lost(now)
 
@@ -272,7 +272,7 @@ class Pair(Worker):
             copy.fail(problem, offset)
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # The alignment finds out which end of the log it is, and how to continue.
-            copy.lose_offset()
+            copy.out_of_range = True
             copy.suspect(offset, f"{self._source} does not have offset {offset}")
         elif code is ErrorCode.CORRUPT_MESSAGE:
             copy.suspect(offset, f"{self._source} has the batch at offset {offset} damaged")
@@ -306,4 +306,4 @@ class Pair(Worker):
 
     def _send(self, copies: Sequence[PartitionCopy]) -> None:
         self._look_at_topics([copy for copy in copies if copy.progress.has_queued])
-        self._sender.send_all([copy for copy in copies if copy.state.is_aligned])
+        self._sender.send_all(copies)

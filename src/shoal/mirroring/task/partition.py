@@ -72,8 +72,7 @@ class PartitionCopy:
             the first, or if its header does not have one.
         source_end: The source's end offset in its last response; -1 before the first.
         held_back: The number of offsets that open transactions held back in the source's last response.
-        reported: Everything that the last report had; None if all of it is to be reported again.
-        reported_stop: The stop that was reported last.
+        reported: Everything that the last report had; empty if all of it is to be reported again.
 
     """
 
@@ -102,8 +101,7 @@ class PartitionCopy:
         self.committed_offset: int | None = None
         self.newest_ms: int | None = None
         self.held_back: int | None = None
-        self.reported: object = None
-        self.reported_stop: PartitionStopped | None = None
+        self.reported: tuple[object, ...] = ()
         self._skipped: _Skipped | None = None
         self._reported: list[Incident] = []
         self.source_end = -1
@@ -315,16 +313,6 @@ class PartitionCopy:
         self.progress.lose_track()
         self.intake.forget()
 
-    def align_slowly(self) -> None:
-        """Align beside the others, since it may take long."""
-        self.lose_track()
-        self.is_slow = True
-
-    def lose_offset(self) -> None:
-        """Align again, since the source's log does not have the fetch offset."""
-        self.lose_track()
-        self.out_of_range = True
-
     def skip_refused(self, refused: Head, reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
         self._skipped = _Skipped(self.next_offset, refused, reason)
@@ -369,10 +357,6 @@ class PartitionCopy:
             self.suspect(offset, str(error))
         else:
             self.stop(str(error))
-
-    def is_explained(self, offset: int) -> bool:
-        """Whether the batch at an offset is tried once more, after a refusal with its cause."""
-        return self.troubles.at(offset, Trouble.EXPLAINED) is not None
 
     def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
         """Stop at an offset; everything before it is acknowledged."""

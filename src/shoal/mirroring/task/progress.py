@@ -348,11 +348,6 @@ class Progress:
 
     # Commits
 
-    @property
-    def is_committed(self) -> bool:
-        """Whether the position is the one that was committed."""
-        return self.position is not None and self.committed == self.position
-
     def to_commit(self) -> MirrorPosition | None:
         """Make the position the newest milestone of its offset map; return what is to be committed."""
         if self.position is None:

@@ -20,6 +20,7 @@ from ..model.incidents import REFUSED_WRITERS, IncidentKind
 from ..model.text import offsets
 from .partition import PartitionCopy
 from .progress import Head
+from .trouble import Trouble
 
 __all__ = ["Reaction", "land_elsewhere", "reaction_to", "refuse"]
 
@@ -132,7 +133,7 @@ def refuse(copy: PartitionCopy, answer: Refused, destination: Cluster, settings:
     reaction = reaction_to(
         code,
         can_be_less=_can_be_less(head, settings),
-        is_suspect=copy.is_explained(head.source_start),
+        is_suspect=copy.troubles.at(head.source_start, Trouble.EXPLAINED) is not None,
         skips=settings.continues_after(IncidentKind.SEND_FAILURE),
     )
     match reaction:
@@ -144,7 +145,6 @@ def refuse(copy: PartitionCopy, answer: Refused, destination: Cluster, settings:
             copy.progress.send_less(head, always=is_limit)
             copy.wait(f"{destination} refuses {head.size} bytes at once with {named}, so less follows", 0)
         case Reaction.TRY_AGAIN:
-            copy.lose_track()
             copy.suspect(
                 head.source_start,
                 f"{destination} refuses the batch at source offset {head.source_start} with {named}",
@@ -185,7 +185,6 @@ def land_elsewhere(copy: PartitionCopy, base_offset: int, destination: Cluster) 
     may have taken the batch for an older one, and written nothing: it has one more try.
     """
     first, expected = copy.progress.head(1).source_start, copy.progress.here.destination_offset
-    copy.lose_track()
     copy.suspect(
         first,
         f"the batch at source offset {first} landed at offset {base_offset} of {copy.destination} on "

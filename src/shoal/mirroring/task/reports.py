@@ -17,12 +17,12 @@ class WorkerReports:
     The reports of one worker, at their intervals: each has only what has changed.
 
     Attributes:
-        fetched_bytes: The bytes that were fetched since the last report.
+        has_fetched: Whether anything was fetched since the last report.
 
     """
 
     def __init__(self, send_to_driver: Callable[[TaskReport], None], timing: Timing) -> None:
-        self.fetched_bytes = 0
+        self.has_fetched = False
         self._timing = timing
         self._send_to_driver = send_to_driver
         self._sent_at = 0.0
@@ -30,7 +30,7 @@ class WorkerReports:
     def now_and_then(self, copies: Sequence[PartitionCopy]) -> None:
         """Report if the interval since the last report has passed."""
         timing = self._timing
-        interval_s = timing.report_interval_s if self.fetched_bytes else timing.quiet_report_interval_s
+        interval_s = timing.report_interval_s if self.has_fetched else timing.quiet_report_interval_s
         if time.monotonic() - self._sent_at >= interval_s:
             self.send(copies)
 
@@ -40,19 +40,19 @@ class WorkerReports:
         partitions = [each for copy in copies if (each := _news_of(copy)) is not None]
         if partitions:
             self._send_to_driver(TaskReport(partitions))
-        self.fetched_bytes = 0
+        self.has_fetched = False
 
 
 def _news_of(copy: PartitionCopy) -> CopyReport | None:
     """Return the report of a partition with its counts; None if there is nothing new to report."""
-    state = copy.state
+    stopped = copy.state.stopped
     places = copy.position, copy.known_end_offset, copy.committed_offset, copy.newest_ms, copy.held_back
-    standing = *places, copy.waiting_for, copy.commit_waits_for, state.stopped, copy.counters.counts()
+    standing = *places, copy.waiting_for, copy.commit_waits_for, stopped, copy.counters.counts()
     if copy.reported == standing and not copy.counters.incidents:
         return None
     # The driver may have planned the partition again since the stop was reported, and looked up the end.
-    is_news = state.stopped is None or state.stopped is not copy.reported_stop
-    copy.reported, copy.reported_stop = standing, state.stopped
+    is_news = stopped is None or stopped not in copy.reported
+    copy.reported = standing
     return CopyReport(
         copy.source,
         copy.position.source_offset if copy.position and is_news else None,
@@ -62,6 +62,6 @@ def _news_of(copy: PartitionCopy) -> CopyReport | None:
         copy.waiting_for,
         copy.commit_waits_for,
         copy.held_back,
-        state.stopped if is_news else None,
+        stopped if is_news else None,
         copy.counters.take(),
     )

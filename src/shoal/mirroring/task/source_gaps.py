@@ -34,7 +34,7 @@ def take_empty_answer(copy: PartitionCopy, source: Cluster) -> None:
     """
     offset = copy.intake.fetch_offset
     if copy.troubles.meet(offset, Trouble.SILENCE).times >= ANSWERS_OF_A_GAP:
-        copy.align_slowly()
+        copy.is_slow = True
         copy.wait(f"{source} to send offset {offset}")
 
 

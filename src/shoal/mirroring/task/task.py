@@ -218,24 +218,23 @@ class _TaskWorkers:
 
     def _look_after_workers(self) -> None:
         now = time.monotonic()
-        for worker in list(self._threads):
+        for place, worker in list(self._workers.items()):
             if worker.silent_for_s > self._timing.stalled_s:
                 stuck = [copy for copy in worker.held if not copy.state.is_over]
                 for copy in stuck:
-                    copy.reported = None  # its worker reports it again, whether or not anything is new
+                    copy.reported = ()  # its worker reports it again, whether or not anything is new
                 reason = worker.waits_for()
                 self._session.report(left_out_report({copy.source: reason for copy in stuck}))
-                self._isolate(worker, now)
+                self._isolate(place, worker, now)
         self._session.show_life()
 
-    def _isolate(self, worker: Worker, now: float) -> None:
+    def _isolate(self, place: _Place, worker: Worker, now: float) -> None:
         """
         Give up the requests of a pair that is silent for long, since they may wait for one partition alone.
 
         Not again soon: a broker that is slow, and not stuck, has to answer some time.
         """
-        place = next((place for place, each in self._workers.items() if each is worker), None)
-        if place is None or place.work is not _Work.COPY or len(worker.held) < 2:
+        if place.work is not _Work.COPY or len(worker.held) < 2:
             return
         is_due = now - self._isolated_at.get(place, -math.inf) >= self._timing.isolate_again_s
         if is_due and worker.silent_for_s > self._timing.isolate_s:

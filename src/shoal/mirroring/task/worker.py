@@ -50,7 +50,7 @@ class Surroundings:
         settings: The mirror's settings.
         control: This worker's own part of the control connection.
         known: The metadata to begin with.
-        report: Sends the driver reports of partitions, and the number of bytes fetched.
+        report: Sends reports to the driver.
         pass_on: Takes partitions that the worker does not keep.
 
     """

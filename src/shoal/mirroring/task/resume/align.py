@@ -122,7 +122,8 @@ class _Alignment:
             if copy.is_slow:
                 self._adopt(copy)
             else:
-                copy.align_slowly()
+                copy.is_slow = True
+                copy.lose_track()
         return self._errors
 
     def _known_maps(
