@@ -16,8 +16,9 @@ __all__ = ["ADOPT", "needless_refusal"]
 #: The option, which each stop for want of a position names.
 ADOPT = "--adopt"
 
-#: The same if a broker does not have an offset any more that it just named: the comparison cannot end.
-_CANNOT_COMPARE = ("a second try ended the same", "twice in a row")
+#: The same if the comparison cannot end: a broker does not have an offset any more that it just named, or a
+#: batch expands too far.
+_CANNOT_COMPARE = ("a second try ended the same", "twice in a row", "maximum size of a decompressed batch")
 
 
 def needless_refusal(world: TaskWorld, number: int, reason: str) -> str | None:
