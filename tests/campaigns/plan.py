@@ -108,7 +108,7 @@ def _draw_setup(dice: random.Random, family: Family | None) -> Setup:
         operator_accepts=family is not Family.POSITIONS,
         adopts=family is Family.POSITIONS and dice.random() < 0.7,
         # A position has about 450 without runs and milestones.
-        most_metadata_bytes=dice.choice([4_096, 4_096, 4_096, 1_500, 800]),
+        most_metadata_bytes=dice.choice([4_096, 4_096, 4_096, 1_500, 600]),
         sends_natively=dice.random() < 0.5,
         lists_names=dice.random() < 0.2,
         takes_over=takes_over,

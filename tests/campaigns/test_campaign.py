@@ -44,10 +44,11 @@ _TASKS, _READERS, _CUTS = (60, 20, 20) if _IS_WHOLE else (30, 10, 10)
 #: batch proves behind others; a source that lost its tail as its copy did; an empty source topic that a task
 #: without an end follows; a copy without a position, of a source that shows less than it has; a copy that
 #: lost all, also what no commit names; a copy whose end moves between two reads; a late request of before a
-#: reset; a cleaner behind an election. The trials of mutants have them, and the nights.
+#: reset; a cleaner behind an election; a plan that the coordinator takes in parts. The trials of mutants have
+#: them, and the nights.
 _RARE = [
     pytest.param(seed, marks=() if _IS_WHOLE else pytest.mark.long)
-    for seed in (83, 475, 77, 210, 121, 85, 859, 487, 521, 2273, 222, 291, 9_700_012)
+    for seed in (83, 475, 77, 210, 121, 85, 859, 487, 521, 2273, 222, 291, 9_700_012, 310)
 ]
 
 #: Seeds of late requests: a task is killed while the map leads further than the next one fetches.

@@ -94,6 +94,8 @@ def _check_incident(
         last = said.get("again_to", said["again"])
         if kind is not IncidentKind.DESTINATION_LOSS or said["again"] > last:
             yield "copies nothing again"
+        if last != said.get("source", last + 1) - 1:
+            yield "its offsets say otherwise"
         if last >= source_end:
             yield f"the source never had more than {source_end}"
     if "foreign" in said and not said["foreign"] <= said["last"] < longest:

@@ -79,21 +79,13 @@ def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
     brokers.assert_exact(history)
 
 
-# More gaps than a commit has room for
-
-GAPS = 450
-
-
-def with_gaps(history: History, count: int) -> None:
-    for _ in range(count):
-        history.plain(1).gap(1)
-
-
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("gaps", [100, 450], ids=["all in one plan", "in several plans"])
 def test_plan_is_shorter_than_the_longest_metadata_of_the_coordinator(
-    brokers: TwoBrokers, history: History
+    brokers: TwoBrokers, history: History, gaps: int
 ) -> None:
-    with_gaps(history, GAPS)
+    for _ in range(gaps):
+        history.plain(1).gap(1)
     brokers.source.config["offset.metadata.max.bytes"] = "500"
     assert brokers.run().complete
     brokers.assert_exact(history)

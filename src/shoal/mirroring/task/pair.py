@@ -189,6 +189,11 @@ class Pair(Worker):
                 # Only the first partition of a full request gets its next batch whole, if there is one.
                 self._fetcher.start_over(copy.source)
 
+    def _is_wanted(self, copy: PartitionCopy) -> bool:
+        """Whether the fetches ask for a partition from its fetch offset on."""
+        asked = self._fetcher.wanted.get(copy.source)
+        return asked is not None and asked.offset == copy.intake.fetch_offset
+
     # A response
 
     def _take(self, response: FetchResponse) -> list[PartitionCopy]:
@@ -226,8 +231,7 @@ class Pair(Worker):
     def _take_part(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> bool:
         """Take a partition's part of a response; return whether it changes the partition."""
         size = len(fetched.record_set)
-        asked = self._fetcher.wanted.get(copy.source)
-        if not copy.state.is_aligned or asked is None or asked.offset != copy.intake.fetch_offset:
+        if not copy.state.is_aligned or not self._is_wanted(copy):
             # A partition that failed since it was asked for has moved back.
             return bool(size or fetched.error_code)
         if fetched.error_code:
@@ -301,7 +305,8 @@ class Pair(Worker):
             self._send(ahead)
         for copy in touched:
             copy.settle()
-            if not copy.state.is_aligned:
+            # A shorter plan begins behind the last acknowledged batch, which may be fetched already.
+            if not copy.state.is_aligned or (copy.needs_data and not self._is_wanted(copy)):
                 self._changed[copy] = None
 
     def _send(self, copies: Sequence[PartitionCopy]) -> None:
