@@ -22,15 +22,10 @@ from .batch import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     OFFSET_LIMIT,
-    PRODUCER_ID_OFFSET,
-    RECORDS_COUNT_OFFSET,
     TRANSACTIONAL,
-    BatchHeader,
     Codec,
-    RecordBatch,
 )
-from .checksum import crc32c, crc_of_difference
-from .stamp import stamp
+from .stamp import stamp_bytes
 
 __all__ = ["ENTRY", "plain_headers", "stamp_plain", "stamp_plain_in_python"]
 
@@ -39,8 +34,6 @@ __all__ = ["ENTRY", "plain_headers", "stamp_plain", "stamp_plain_in_python"]
 #: create time.
 ENTRY = struct.Struct("<IIqi")
 
-_BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
-_IDENTITY = struct.Struct(">qhi")
 _SEQUENCES = 2**31
 _LARGEST_CODEC = max(Codec)
 
@@ -74,29 +67,17 @@ def stamp_plain_in_python(
         records in all of them; an :data:`ENTRY` for each.
 
     """
-    pack_head, pack_identity = _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
-    pack_entry, identity_size = ENTRY.pack, _IDENTITY.size
-    records = 0
+    pack_entry, records = ENTRY.pack, 0
     entries = []
     refused = ~(CODEC_MASK | (transactional and TRANSACTIONAL) | (append_time and LOG_APPEND_TIME))
     for header, begin, end in plain_headers(record_set, position, first_offset, refused):
-        base_offset, length, epoch, _, crc, attributes, _, first_ms, newest_ms, _, _, _, count = header
+        base_offset, _, epoch, _, _, attributes, _, first_ms, newest_ms, _, _, _, count = header
         if not 0 <= base_offset < OFFSET_LIMIT or base_offset + count > end_offset:
             break
-        size = end - begin
-        if attributes > CODEC_MASK:
-            batch = RecordBatch(BatchHeader(*header), record_set[begin:end])
-            stamp(batch, producer_id, producer_epoch, base_sequence)
-            if attributes & LOG_APPEND_TIME:
-                newest_ms = min(first_ms, newest_ms)
-        else:
-            identity = pack_identity(producer_id, producer_epoch, base_sequence)
-            at = begin + PRODUCER_ID_OFFSET
-            before = crc32c(record_set[at : at + identity_size])
-            crc ^= crc_of_difference(before, crc32c(identity), size - RECORDS_COUNT_OFFSET)
-            record_set[at : at + identity_size] = identity
-            pack_head(record_set, begin, 0, length, -1, 2, crc)
-        entries.append(pack_entry(size, count, newest_ms, epoch))
+        stamp_bytes(record_set[begin:end], attributes, producer_id, producer_epoch, base_sequence)
+        if attributes & LOG_APPEND_TIME:
+            newest_ms = min(first_ms, newest_ms)
+        entries.append(pack_entry(end - begin, count, newest_ms, epoch))
         records += count
         base_sequence = (base_sequence + count) % _SEQUENCES
         position = end

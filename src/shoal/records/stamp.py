@@ -18,8 +18,8 @@ from .batch import (
     ATTRIBUTES_OFFSET,
     CRC_OFFSET,
     DELETE_HORIZON,
-    LEADER_EPOCH_OFFSET,
     LOG_APPEND_TIME,
+    LOG_OVERHEAD,
     PRODUCER_ID_OFFSET,
     RECORDS_COUNT_OFFSET,
     TRANSACTIONAL,
@@ -27,10 +27,9 @@ from .batch import (
 )
 from .checksum import crc32c, crc_of_difference
 
-__all__ = ["stamp"]
+__all__ = ["stamp", "stamp_bytes"]
 
-_BASE_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
+_BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _IDENTITY = struct.Struct(">qhi")
@@ -53,20 +52,26 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
         batch: A batch of magic 2 over a writable buffer. Its ``header`` keeps
             the values that were fetched; the bytes change.
         producer_id: The mirror's, for this destination partition.
-        base_sequence: The offset at which the batch must land, modulo 2^31 (docs/decisions, 0002).
+        base_sequence: The offset at which the batch must land, modulo 2^31.
 
     Returns:
         The new CRC: the old one corrected for the bytes that changed, so a
         payload that was damaged before still does not match it.
 
     """
-    view = batch.view
+    return stamp_bytes(batch.view, batch.header.attributes, producer_id, producer_epoch, base_sequence)
+
+
+def stamp_bytes(
+    view: memoryview, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int
+) -> int:
+    """Stamp the bytes of a batch with these attributes; see :func:`stamp`."""
+    size = len(view)
     changing = view[_FIRST:_END]
     before = crc32c(changing)
-    _BASE_OFFSET.pack_into(view, 0, 0)
-    _ATTRIBUTES.pack_into(view, _FIRST, batch.header.attributes & _KEPT)
+    _ATTRIBUTES.pack_into(view, _FIRST, attributes & _KEPT)
     _IDENTITY.pack_into(view, PRODUCER_ID_OFFSET, producer_id, producer_epoch, base_sequence)
     crc: int = _CRC.unpack_from(view, CRC_OFFSET)[0]
-    crc ^= crc_of_difference(before, crc32c(changing), len(view) - _END)
-    _LEADER_EPOCH_MAGIC_CRC.pack_into(view, LEADER_EPOCH_OFFSET, -1, 2, crc)
+    crc ^= crc_of_difference(before, crc32c(changing), size - _END)
+    _BEFORE_ATTRIBUTES.pack_into(view, 0, 0, size - LOG_OVERHEAD, -1, 2, crc)
     return crc
