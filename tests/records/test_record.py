@@ -160,8 +160,7 @@ def test_malformed_records_are_corrupt_with_reason_and_position(
     codec: Codec, records: bytes, fields: dict[str, int], texts: Texts
 ) -> None:
     fields = {"records_count": 1, "last_offset_delta": 10, "base_offset": 77, **fields}
-    stored = compress(codec, records) if fields["records_count"] else records
-    found = view_of(raw_batch(stored, attributes=codec, **fields))
+    found = view_of(raw_batch(compress(codec, records), attributes=codec, **fields))
     with pytest.raises(CorruptBatch) as caught:
         read_records(found, LIMIT)
     texts(str(caught.value))

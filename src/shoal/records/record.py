@@ -17,7 +17,7 @@ Kafka's ``DefaultRecord`` and ``DefaultRecordBatch`` are the specification.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..errors import CorruptBatch, UnsupportedBatch
 from .batch import BatchHeader, Codec, RecordBatch
@@ -44,8 +44,6 @@ _SMALLEST_BODY = 3
 _INT64_MIN = -(1 << 63)
 _new = tuple.__new__
 
-T = TypeVar("T", bound=tuple[Any, ...])
-
 
 class Record(NamedTuple):
     """
@@ -63,6 +61,9 @@ class Record(NamedTuple):
     offset: int
     timestamp: int
     body: bytes
+
+
+R = TypeVar("R", bound=Record)
 
 
 def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
@@ -84,30 +85,21 @@ def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
             the codec is unknown.
 
     """
-    return read_records_as(Record, (), batch, limit_bytes)
+    return read_records_as(Record, batch, limit_bytes)
 
 
-def read_records_as(kind: type[T], rest: tuple[Any, ...], batch: RecordBatch, limit_bytes: int) -> list[T]:
-    """
-    Return the records as :func:`read_records` does, as named tuples with more fields.
-
-    Args:
-        kind: The named tuple, which begins with the fields of :class:`Record`.
-        rest: The values of its other fields.
-        batch: A batch, or a message of magic 0 or 1.
-        limit_bytes: The most that its records may expand to.
-
-    """
+def read_records_as(kind: type[R], batch: RecordBatch, limit_bytes: int) -> list[R]:
+    """Return the records as :func:`read_records` does, as instances of a subclass of :class:`Record`."""
     header = batch.header
     if header.magic != 2:
         return [
-            _new(kind, (each.offset, each.timestamp, write_body(each.key, each.value), *rest))
+            _new(kind, (each.offset, each.timestamp, write_body(each.key, each.value)))
             for each in read_messages(batch, limit_bytes)
         ]
     data = read_payload(batch, limit_bytes)
     try:
         return [
-            _new(kind, (offset, timestamp, data[body:end]) + rest)  # noqa: RUF005 (half of the time)
+            _new(kind, (offset, timestamp, data[body:end]))
             for offset, timestamp, body, end in read_heads(data, header)
         ]
     except Malformed as error:
@@ -124,11 +116,10 @@ def read_payload(batch: RecordBatch, limit_bytes: int) -> bytes:
 
     """
     header = batch.header
-    if header.codec_id == Codec.NONE or header.records_count == 0:
-        return bytes(batch.payload)
     if header.codec_id > max(Codec):
         raise UnsupportedBatch(f"its codec {header.codec_id} is unknown", header.base_offset)
-    check_count(header.records_count, limit_bytes, header.base_offset)
+    if header.codec_id:
+        check_count(header.records_count, limit_bytes, header.base_offset)
     return bytes(decompress(Codec(header.codec_id), batch.payload, limit_bytes, header.base_offset))
 
 

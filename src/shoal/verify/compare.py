@@ -91,10 +91,10 @@ class Cursor:
         """Return up to so many of the next records, which stay; fewer if they are large, or at the end."""
         del self.records[: self.index]
         self.index = 0
-        size = sum(len(each.body or b"") for each in self.records)
+        size = sum(len(each.body) for each in self.records)
         while len(self.records) < count and size < _MOST_AHEAD_BYTES and self._next_run() is not None:
             more = self._decoded()
-            size += sum(len(each.body or b"") for each in more)
+            size += sum(len(each.body) for each in more)
             self.records += more
         return self.records[:count]
 
@@ -218,8 +218,7 @@ def _in_step(ours: Cursor, theirs: Cursor) -> int:
 def _are_equal(source: Sequence[LogRecord], destination: Sequence[LogRecord]) -> bool:
     """Whether all have the same create times and bodies: most do, and lists are compared fast."""
     return [each.timestamp for each in source] == [each.timestamp for each in destination] and (
-        None not in (bodies := [each.body for each in source])
-        and bodies == [each.body for each in destination]
+        all(bodies := [each.body for each in source]) and bodies == [each.body for each in destination]
     )
 
 
@@ -238,7 +237,8 @@ def _again(ours: Cursor, theirs: Cursor) -> Place | None:
             return None
         found = common(source, destination)
         if len(found) >= (1 if any(ends) else _IN_COMMON):
-            return Place(source[found[0].source].offset, destination[found[0].destination].offset)
+            here, there = found[0]
+            return Place(source[here].offset, destination[there].offset)
         are_large = (len(source) < window and not ends[0]) or (len(destination) < window and not ends[1])
         if window >= MOST_AHEAD or are_large:
             return find_again(ours.log, theirs.log, source, destination, Place(ours.place, theirs.place))

@@ -351,7 +351,7 @@ class _Keys:
         with closing(log.records(*log.offsets)) as records:
             for each in records:
                 key, value = key_and_value(each)
-                if each.body is None or key not in wanted:
+                if not each.body or key not in wanted:
                     continue
                 found.first.setdefault(key, each.offset)
                 if each.offset < buried_until:

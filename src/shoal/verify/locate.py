@@ -91,7 +91,7 @@ def first_records(log: Log, start: int, end: int) -> list[LogRecord]:
     with closing(log.records(start, end)) as records:
         for each in islice(records, _HEAD_RECORDS):
             found.append(each)
-            size += len(each.body or b"")
+            size += len(each.body)
             if size > _HEAD_BYTES and len(found) >= _LEAST_RECORDS:
                 break
     return found
@@ -99,7 +99,7 @@ def first_records(log: Log, start: int, end: int) -> list[LogRecord]:
 
 def earliest_time(head: Sequence[LogRecord]) -> int | None:
     """Return the earliest create time of a head's first records; None if their times say nothing."""
-    first = [each for each in head[:_TIMED_RECORDS] if each.body is not None]
+    first = [each for each in head[:_TIMED_RECORDS] if each.body]
     times = [each.timestamp for each in first if each.append_time is None]
     return min(times) if times and min(times) >= 0 else None
 
@@ -314,10 +314,9 @@ def find_again(
         The offsets from which on both agree again; None if the next records of neither side are on the other.
 
     """
-    found = _find(destination[:_HEAD_RECORDS], ours, place.source)
-    if found is not None and found.is_proof:
-        return Place(found.first.offset, destination[found.first.at].offset)
-    found = _find(source[:_HEAD_RECORDS], theirs, place.destination)
-    if found is not None and found.is_proof:
-        return Place(source[found.first.at].offset, found.first.offset)
+    for log, head, start in ((ours, destination, place.source), (theirs, source, place.destination)):
+        found = _find(head[:_HEAD_RECORDS], log, start)
+        if found is not None and found.is_proof:
+            own, there = head[found.first.at].offset, found.first.offset
+            return Place(there, own) if log is ours else Place(own, there)
     return None

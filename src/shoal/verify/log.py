@@ -32,6 +32,7 @@ from ..records import (
     AbortedTransactions,
     CheckedCrcs,
     Decision,
+    Record,
     RecordBatch,
     Scan,
     Walked,
@@ -74,24 +75,21 @@ class Unreadable(NamedTuple):
     is_damaged: bool
 
 
-class LogRecord(NamedTuple):
+class LogRecord(Record):
     """
-    A record of one side.
+    A record of one side, with what few records have besides: it costs the others nothing.
+
+    The timestamp is its create time. The body is empty if it cannot be read.
 
     Attributes:
-        timestamp: Its create time.
-        body: Key, value and headers; None for records that cannot be read.
         append_time: That of its batch, if the batch is LogAppendTime; None otherwise.
         gap: The number of offsets before it that no record, marker or aborted batch has.
         unreadable: The batch that it stands for, if this cannot be read.
 
     """
 
-    offset: int
-    timestamp: int
-    body: bytes | None
-    append_time: int | None
-    gap: int
+    append_time: int | None = None
+    gap: int = 0
     unreadable: Unreadable | None = None
 
     @property
@@ -312,21 +310,23 @@ class Log:
         try:
             if run.damage:
                 raise CorruptBatch(run.damage, header.base_offset)
-            found = read_records_as(
-                LogRecord, (header.append_time, 0, None), batch, self.options.max_decompressed_bytes
-            )
+            found = read_records_as(LogRecord, batch, self.options.max_decompressed_bytes)
         except (CorruptBatch, UnsupportedBatch) as error:
             what = "is damaged" if run.damage else "cannot be decoded"
             problem = f"the {self.side.value}'s batch at offset {begin} {what}: {error.reason}"
             count = max(1, min(header.records_count, header.next_offset - begin, _MOST_UNREADABLE))
-            return [LogRecord(begin, -1, None, None, gap, Unreadable(count, problem, bool(run.damage)))]
+            wall = LogRecord(begin, -1, b"")
+            wall.gap, wall.unreadable = gap, Unreadable(count, problem, bool(run.damage))
+            return [wall]
         if run.batch:
             found = [each for each in found if begin <= each.offset < end]
-        if run.batch or gap:  # all batches but the plain ones may have holes
-            before = [begin - gap - 1, *(each.offset for each in found)]
-            found = [
-                each._replace(gap=each.offset - last - 1) for last, each in zip(before, found, strict=False)
-            ]
+        for each in found if header.append_time is not None else ():
+            each.append_time = header.append_time
+        behind = begin - gap
+        for each in found if run.batch or gap else ():  # all batches but the plain ones may have holes
+            if each.offset > behind:
+                each.gap = each.offset - behind
+            behind = each.offset + 1
         return found
 
     def records(self, start: int, end: int) -> Generator[LogRecord]:

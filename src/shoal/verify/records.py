@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
-from ..errors import CorruptBatch
-from ..records import Record, read_key_value_headers
+from ..records.record import Malformed, read_sized
 from .findings import Side
 from .log import LogRecord, Unreadable
 
@@ -43,9 +42,9 @@ class Odd(NamedTuple):
     @classmethod
     def of(cls, record: LogRecord) -> Odd:
         """Return a record without its content."""
-        offset, timestamp, body, append_time, gap, unreadable = record
-        digest, key = (None, None) if body is None else (hash(body), key_and_value(record)[0])
-        return cls(offset, timestamp, append_time, digest, gap, unreadable, key)
+        digest, key = (hash(record.body), key_and_value(record)[0]) if record.body else (None, None)
+        offset, timestamp, _ = record
+        return cls(offset, timestamp, record.append_time, digest, record.gap, record.unreadable, key)
 
     @property
     def records(self) -> int:
@@ -60,9 +59,9 @@ class Odd(NamedTuple):
 
 def key_and_value(record: LogRecord) -> tuple[int | None, bytes | None]:
     """Return the hash of a record's key, None without one, and its value."""
-    with suppress(CorruptBatch):  # no key shows what the cleaner did
-        key, value, _ = read_key_value_headers(Record(record.offset, record.timestamp, record.body or b""))
-        return (None if key is None else hash(key)), value
+    with suppress(Malformed, IndexError):  # no key shows what the cleaner did
+        key, position = read_sized(record.body, 0)
+        return (None if key is None else hash(key)), read_sized(record.body, position)[0]
     return None, b""
 
 
@@ -74,7 +73,7 @@ def keys_of(record: LogRecord | Odd, side: Side) -> tuple[Key, ...]:
     has its create time, its append time, or a time of the destination's own.
     """
     body, append_time = record.body, record.append_time
-    if body is None:
+    if record.unreadable is not None:
         return ()
     digest = body if isinstance(body, int) else hash(body)
     if side is Side.DESTINATION:
@@ -87,7 +86,7 @@ def keys_of(record: LogRecord | Odd, side: Side) -> tuple[Key, ...]:
 def are_same(ours: LogRecord, theirs: LogRecord) -> bool:
     """Whether a record of the destination is a right copy of one of the source."""
     return (
-        ours.body is not None
+        ours.unreadable is None
         and ours.body == theirs.body
         and (theirs.append_time is not None or theirs.timestamp in (ours.timestamp, ours.append_time))
     )

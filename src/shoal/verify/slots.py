@@ -92,7 +92,7 @@ class Compared:
                 self.room -= 0 if each.is_last else len(each.source) + len(each.destination)
 
 
-def _split(slot: Slot, pairs: Sequence[Place]) -> Iterator[Slot]:
+def _split(slot: Slot, pairs: Sequence[tuple[int, int]]) -> Iterator[Slot]:
     """Yield the slots between some pairs of records, and the rest behind them."""
     start, first, gaps = slot.start, NOWHERE, slot.gaps
     for here, there in pairs:
@@ -111,15 +111,15 @@ def gaps_of(records: Sequence[Odd]) -> int:
     return sum(each.gap for each in records)
 
 
-def common(source: Sequence[LogRecord | Odd], destination: Sequence[LogRecord | Odd]) -> list[Place]:
+def common(
+    source: Sequence[LogRecord | Odd], destination: Sequence[LogRecord | Odd]
+) -> list[tuple[int, int]]:
     """Return the indexes of the most records that both sides have in the same order."""
     if not source or not destination:
         return []
     places = _places_of(destination)
-    pairs = [
-        Place(here, there) for here, each in enumerate(source) for there in reversed(_likes_of(each, places))
-    ]
-    return [pairs[at] for at in longest_ascending([pair.destination for pair in pairs])]
+    pairs = [(here, there) for here, each in enumerate(source) for there in reversed(_likes_of(each, places))]
+    return [pairs[at] for at in longest_ascending([there for _, there in pairs])]
 
 
 def longest_ascending(numbers: Sequence[int]) -> list[int]:
