@@ -72,6 +72,17 @@ def test_verify_begins_at_the_first_place_of_the_map_if_retention_deleted_the_or
     assert report.alignment.place == (43, 43)
 
 
+def test_verify_of_a_source_that_has_lost_all_that_was_mirrored_compares_nothing(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 2)
+    brokers.run()
+    history.plain(1, 3)
+    brokers.source.log("topic").delete_records(6)
+    report = partition(brokers)
+    assert (report.outcome, report.reason, report.not_mirrored) == (Outcome.NOTHING, None, (6, 9))
+
+
 # Damage
 
 
