@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
 from shoal.records import Codec, crc32c, verify_crc
@@ -23,15 +21,6 @@ def test_crc32c_equals_the_published_check_value() -> None:
 )
 def test_corrected_crc_equals_a_recomputed_one(old: bytes, new: bytes, following: int) -> None:
     head, tail = b"before", bytes(range(256)) * (following // 256) + b"x" * (following % 256)
-    difference = crc_of_difference(crc32c(old), crc32c(new), len(tail))
-    assert crc32c(head + old + tail) ^ difference == crc32c(head + new + tail)
-
-
-@given(st.data(), st.binary(max_size=50), st.binary(min_size=1, max_size=50), st.binary(max_size=300))
-def test_crc_is_corrected_for_any_change_in_the_middle(
-    data: st.DataObject, head: bytes, old: bytes, tail: bytes
-) -> None:
-    new = data.draw(st.binary(min_size=len(old), max_size=len(old)))
     difference = crc_of_difference(crc32c(old), crc32c(new), len(tail))
     assert crc32c(head + old + tail) ^ difference == crc32c(head + new + tail)
 
