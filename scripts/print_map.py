@@ -6,6 +6,7 @@ function or class of the module must have.
 """
 
 import ast
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,4 +39,5 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `make map | head` ends without a traceback
     main(sys.argv[1:])
