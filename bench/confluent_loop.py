@@ -6,21 +6,29 @@ Idempotent, batches of up to 512 KB, the topic's own codec.
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from bench.mover import Job, PlainCommand
+from bench.mover import Command, Job
+from rig import create_topic
 
-__all__ = ["CONFLUENT_LOOP", "read_whole"]
-
-
-def _arguments(job: Job) -> list[str]:
-    places = [job.reads_from, job.writes_to, job.topic, job.copy, job.codec]
-    tls = [] if job.authority is None else ["--authority", str(job.authority)]
-    return [sys.executable, "-m", "bench.confluent_loop", *places, *tls]
+__all__ = ["ConfluentLoop", "read_whole"]
 
 
-CONFLUENT_LOOP = PlainCommand("confluent-kafka loop", _arguments)
+@dataclass(frozen=True)
+class ConfluentLoop:
+    """This module as a command."""
+
+    name: str = "confluent-kafka loop"
+
+    @contextmanager
+    def command(self, job: Job) -> Iterator[Command]:
+        create_topic(job.destination, job.copy, job.partitions)
+        places = [job.reads_from, job.writes_to, job.topic, job.copy, job.codec]
+        tls = [] if job.authority is None else ["--authority", str(job.authority)]
+        yield Command([sys.executable, "-m", "bench.confluent_loop", *places, *tls], job.copy)
 
 
 def copy(source: str, destination: str, topic: str, to: str, codec: str, authority: str | None) -> None:

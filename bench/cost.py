@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from bench.figures import CPU, YARDSTICK, Figures, costs_as_much
+from bench.figures import CPU, Figures, costs_as_much
 from bench.measure import GIGABYTE, MoverFailed, Window, measure
 from bench.mover import Job, Listeners, Mover
 from bench.movers import MIRROR_MAKER_2
@@ -138,7 +138,6 @@ def figures_of(topic: Topic, windows: Mapping[str, Sequence[Window]]) -> Figures
             "all three": topic.per_gb(turns, "cpu_s", "source_cpu_s", "destination_cpu_s"),
             "MB/s": topic.speed(turns),
             "PSS, MB": [turn.pss / 1e6 for turn in turns],
-            YARDSTICK: [turn.yardstick_ms for turn in turns],
         }
         if peer is not None and mover != MIRROR_MAKER_2.name:
             costs = zip(topic.per_gb(peer, "cpu_s"), cpu, strict=True)

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from bench.in_threads import InThreads
+from bench.in_threads import InThreads, Load
 from bench.measure import MoverFailed, end_offsets
 from bench.rows import Row, Settings, delete_topics, in_turns
 from bench.runs import Section
@@ -55,6 +55,11 @@ class _Size:
     def selected(self) -> tuple[str, ...]:
         """The options of shoal that name the topics and the groups."""
         return "--topics", f"{self.name}[.].*", "--groups", f"{self.name}-.*"
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """The partitions, each topic's in turn."""
+        return [(topic, number) for number in range(_PER_TOPIC) for topic in self.topics]
 
     def groups_of(self, first: int, end: int) -> dict[str, str]:
         """Return the topic that each group reads, from one group up to another."""
@@ -123,7 +128,7 @@ def _cut_over(source: KafkaCluster, destination: KafkaCluster, size: _Size) -> d
         options = (*between, *size.selected)
         with (
             Shoal("mirror", *options, "--sync", "configs", "--json", environment=state) as mirror,
-            _Producing(source.bootstrap, size.topics) as producers,
+            Load(source.bootstrap, size.places, _RECORDS_PER_S) as producers,
             _Consuming(source.bootstrap, size.groups_of(0, _CONSUMERS)) as consumers,
         ):
             wait_until(consumers.have_read, "the consumers' first commits", 300)
@@ -142,29 +147,6 @@ def _cut_over(source: KafkaCluster, destination: KafkaCluster, size: _Size) -> d
             mirror.wait()
     gates = {f"gate {each['gate']}, s": each["elapsed_s"] for each in outcome["gates"]}
     return {"after the last record, s": took_s, **gates}
-
-
-class _Producing(InThreads):
-    """A producer of records for all partitions; each is acknowledged when `stop` returns."""
-
-    def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
-        super().__init__()
-        self._places = [(topic, number) for topic, count in topics.items() for number in range(count)]
-        self.begin(bootstrap)
-
-    def work(self, *arguments: str) -> None:
-        producer = Producer(
-            {"bootstrap.servers": arguments[0], "linger.ms": 50, "enable.idempotence": True, "log_level": 0}
-        )
-        dice = random.Random(2)
-        for number in itertools.count():
-            if self._over.wait(1 / _RECORDS_PER_S):
-                break
-            topic, partition = dice.choice(self._places)
-            producer.produce(topic, b"%d " % number * 20, partition=partition)
-            producer.poll(0)
-        if unsent := producer.flush(60):
-            raise MoverFailed(f"{unsent} records did not reach the source")
 
 
 class _Consuming(InThreads):

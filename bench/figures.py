@@ -6,15 +6,12 @@ from typing import TypeAlias
 
 from bench.report import markdown
 
-__all__ = ["CPU", "FURTHER", "RATIO", "YARDSTICK", "Figures", "costs_as_much", "shown", "table"]
+__all__ = ["CPU", "FURTHER", "RATIO", "Figures", "costs_as_much", "shown", "table"]
 
 CPU = "CPU-s/GB"
 
 #: The cost without what a command costs whatever it copies.
 FURTHER = "CPU-s for a further GB"
-
-#: The CPU of a fixed loop of Python beside a turn.
-YARDSTICK = "yardstick, ms"
 
 Figures: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
 

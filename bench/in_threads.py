@@ -1,10 +1,14 @@
-"""Work in threads beside a measurement: loads, consumers and the yardstick."""
+"""Work in threads beside a measurement: loads and consumers."""
 
+import itertools
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Self
 
-__all__ = ["InThreads"]
+from confluent_kafka import Producer
+
+__all__ = ["InThreads", "Load"]
 
 
 class InThreads(ABC):
@@ -44,3 +48,24 @@ class InThreads(ABC):
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
+
+
+class Load(InThreads):
+    """Records for some partitions in turn, at a rate; each is acknowledged when `stop` returns."""
+
+    def __init__(self, bootstrap: str, places: Sequence[tuple[str, int]], records_per_s: float) -> None:
+        super().__init__()
+        self._places = itertools.cycle(places)
+        self._interval_s = 1 / records_per_s
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0}
+        )
+        self.begin()
+
+    def work(self, *arguments: str) -> None:
+        while not self._over.wait(self._interval_s):
+            topic, partition = next(self._places)
+            self._producer.produce(topic, bytes(200), partition=partition)
+            self._producer.poll(0)
+        if unsent := self._producer.flush(60):
+            raise RuntimeError(f"{unsent} records were not acknowledged")

@@ -16,7 +16,6 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from bench.figures import YARDSTICK
 from bench.in_threads import InThreads
 from bench.latency import Percentiles
 from bench.measure import MoverFailed, at_work
@@ -27,7 +26,6 @@ from bench.rows import Row, Settings, in_turns
 from bench.runs import Section
 from bench.shoal_movers import Shoal
 from bench.topics import PARTITIONS
-from bench.yardstick import Yardstick
 from rig import KafkaCluster, create_topic, wait_until
 
 __all__ = ["LAG"]
@@ -149,10 +147,9 @@ def _measure(
             with _Arrivals(job.destination, copy) as far:
                 runs.until(lambda: len(far.at_ns) > 0, "the first record", _STARTS_S)
                 runs.percent_of_a_core(_WARM_UP_S)
-                with Yardstick() as yardstick:
-                    first = len(load.sent_ns)
-                    percent = runs.percent_of_a_core(seconds)
-                    last = len(load.sent_ns)
+                first = len(load.sent_ns)
+                percent = runs.percent_of_a_core(seconds)
+                last = len(load.sent_ns)
                 pss = runs.account.pss()
                 load.stop()
                 for arrivals, name in ((far, mover.name), (near, "the source's consumer")):
@@ -164,7 +161,6 @@ def _measure(
         **_figures(far.lag(load, first, last)),
         "CPU, % of a core": percent,
         "PSS, MB": pss / 1e6,
-        YARDSTICK: yardstick.milliseconds,
     }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from bench.in_threads import InThreads
+from bench.in_threads import Load
 from bench.measure import AtWork, MoverFailed, at_work
 from bench.mover import Command
 from bench.movers import usual_codes
@@ -35,23 +35,6 @@ _SECONDS = 60.0
 _SCRAPES = 5
 _START_S = 300.0
 _VALUE = bytes(200)
-
-
-class _Load(InThreads):
-    """Records for the busy partitions in turn."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
-        self.begin()
-
-    def work(self, *arguments: str) -> None:
-        number = 0
-        while not self._over.wait(1 / _RECORDS_PER_S):
-            self._producer.produce(_BUSY, _VALUE, partition=number % _PARTITIONS)
-            self._producer.poll(0)
-            number += 1
-        self._producer.flush(10)
 
 
 def _scrape(runs: AtWork, port: int) -> tuple[float, float]:
@@ -100,7 +83,7 @@ def _measure(code: Code, metrics_by: str, idle_topics: int, seconds: float) -> d
             runs.percent_of_a_core(20.0)
             found["idle, % of a core"] = runs.percent_of_a_core(seconds)
             found["a scrape, CPU-s"], found["a scrape, MB"] = _scrape(runs, port)
-            with _Load(source.bootstrap):
+            with Load(source.bootstrap, [(_BUSY, each) for each in range(_PARTITIONS)], _RECORDS_PER_S):
                 runs.percent_of_a_core(5.0)
                 found[f"{_RECORDS_PER_S} records/s, % of a core"] = runs.percent_of_a_core(seconds)
     return found

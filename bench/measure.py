@@ -18,7 +18,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bench.account import Account, running
 from bench.mover import Command, Job, Mover
-from bench.yardstick import Yardstick
 from rig import KafkaCluster, TimedOut, wait_until
 from rig.process import tail
 
@@ -127,7 +126,6 @@ class Window:
         source_cpu_s: User and system time of the source's brokers.
         destination_cpu_s: The same of the destination's.
         pss: Bytes; the highest sum over its processes. A shared page is divided among its processes.
-        yardstick_ms: `bench.yardstick`, beside the whole run.
         pauses_s: The pauses of its JVM to collect garbage.
     """
 
@@ -137,7 +135,6 @@ class Window:
     source_cpu_s: float = 0.0
     destination_cpu_s: float = 0.0
     pss: int = 0
-    yardstick_ms: float = 0.0
     pauses_s: Sequence[float] = ()
 
 
@@ -157,11 +154,7 @@ def measure(
         TimedOut: The mover was still running after this time.
     """
     expected = sum(end_offsets(job.source, job.topic)) if job.records is None else job.records
-    with (
-        mover.command(job) as command,
-        Yardstick() as yardstick,
-        at_work(mover.name, command, job.directory) as runs,
-    ):
+    with mover.command(job) as command, at_work(mover.name, command, job.directory) as runs:
         meter = _Meter(runs, (source, destination), count_records(job.destination, command.copy))
         begin = meter.reach(max(1, int(_BEGINS_AT * expected)))
         end = meter.reach(expected)
@@ -178,7 +171,6 @@ def measure(
         source_cpu_s=end.brokers_s[0] - begin.brokers_s[0],
         destination_cpu_s=end.brokers_s[1] - begin.brokers_s[1],
         pss=meter.pss,
-        yardstick_ms=yardstick.milliseconds,
         pauses_s=[each for at, each in _pauses(job.gc_log) if begin.unix_time <= at <= end.unix_time],
     )
     return window, command.copy

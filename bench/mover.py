@@ -1,24 +1,15 @@
-"""A mover: any command that copies one topic.
+"""A mover: any command that copies one topic. `bench.movers` names them."""
 
-If you want to add one, make an object with a ``name`` and a ``command`` and put it into
-`bench.movers.MOVERS`. If a single command is enough, use `PlainCommand`:
-
-    PlainCommand("shoal", lambda job: ["shoal", "mirror", "--once",
-                                       "--from", job.source, "--to", job.destination,
-                                       "--topics", job.topic, "--rename", f"{job.topic}={job.copy}"])
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from bench.topics import PARTITIONS
-from rig import create_topic
 from rig.load import Codec
 
-__all__ = ["Command", "Job", "Listeners", "Mover", "PlainCommand"]
+__all__ = ["Command", "Job", "Listeners", "Mover"]
 
 
 @dataclass(frozen=True)
@@ -130,24 +121,3 @@ class Mover(Protocol):
 
         The context ends after the run, and ends all processes of the preparation.
         """
-
-
-@dataclass(frozen=True)
-class PlainCommand:
-    """A mover that copies ``job.topic`` into the existing, empty ``job.copy`` and ends.
-
-    Attributes:
-        environment: Variables added to the environment.
-        directory: Working directory; None for the bench's own.
-    """
-
-    name: str
-    arguments: Callable[[Job], Sequence[str]]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    directory: Path | None = None
-
-    @contextmanager
-    def command(self, job: Job) -> Iterator[Command]:
-        create_topic(job.destination, job.copy, job.partitions)
-        arguments = self.arguments(job)
-        yield Command(arguments, job.copy, environment=self.environment, directory=self.directory)

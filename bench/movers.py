@@ -1,6 +1,6 @@
 """The movers to compare, in the order of the table."""
 
-from bench.confluent_loop import CONFLUENT_LOOP
+from bench.confluent_loop import ConfluentLoop
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Mover
 from bench.shoal_movers import Code, Shoal, has_native, native, pure_python
@@ -37,5 +37,5 @@ def movers(before: Code | None) -> dict[str, Mover]:
     """Return the movers by their names for ``--movers``; see `codes`."""
     found: dict[str, Mover] = {}
     if before is None:
-        found |= {"mm2": MIRROR_MAKER_2, "confluent": CONFLUENT_LOOP}
+        found |= {"mm2": MIRROR_MAKER_2, "confluent": ConfluentLoop()}
     return found | {f"shoal{suffix}": Shoal(code) for suffix, code in codes(before).items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.chart import bars, svg
-from bench.figures import CPU, FURTHER, RATIO, YARDSTICK, Figures, shown, table
+from bench.figures import CPU, FURTHER, RATIO, Figures, shown, table
 from bench.report import markdown
 from bench.runs import Run, newest, read_runs
 
@@ -26,6 +26,9 @@ _KIP_BEFORE, _KIP_AFTER = 50.0, 15.0
 
 #: In runs of 2026-11-22 and before.
 _RSS = "peak RSS, MB"
+
+#: In runs of 2026-11-30 and before: the CPU of a fixed loop of Python beside a turn.
+_YARDSTICK = "yardstick, ms"
 
 #: The quantities of before and after that the chart shows beside the CPU.
 _PANELS = (_RSS, "PSS, MB", "GC, ms", "KB a batch", "conversions")
@@ -105,7 +108,7 @@ def write_page(rows: Iterable[str], directory: Path = _DOCS) -> None:
     parts = [_HEAD, "## Aims", _aims(found), "## Cost of each mover", f"![CPU of each mover]({_COST})"]
     for name in names:
         run, section = found[name], found[name].sections[name]
-        left_out = (YARDSTICK, *_PANELS) if name == "before_after" else (YARDSTICK,)
+        left_out = (_YARDSTICK, *_PANELS) if name == "before_after" else (_YARDSTICK,)
         figures = table(_without(section.figures, left_out))
         parts += [f"## {section.title}", f"{run.date}: {section.text}", figures]
         if name == "before_after":

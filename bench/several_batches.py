@@ -1,15 +1,17 @@
 """Several batches of a partition in a request, and one: the row ``agent``.
 
-The destination's broker runs shoal's Java agent. The copy loop is one Spark task of shoal, without Spark.
+The destination's broker runs shoal's Java agent, which compares sequences with the log's end. A mirror with
+``--delivery at-least-once`` has other sequences, so it sends one batch of a partition in a request.
 """
 
 from dataclasses import replace
 
 from bench.cost import compare, loaded
 from bench.figures import CPU
+from bench.movers import usual_codes
 from bench.rows import Row, Settings
 from bench.runs import Section
-from bench.shoal_movers import copy_loop, has_native, native, pure_python
+from bench.shoal_movers import Shoal
 from bench.topics import B1
 from rig import BENCH_JVM, KafkaCluster, start_in_parallel
 from rig.agent import agent_jar
@@ -18,7 +20,7 @@ __all__ = ["AGENT"]
 
 #: A batch of one record takes some 600 bytes: a busy service that does not wait for its batches to fill.
 _SHAPE = replace(B1, partitions=8)
-_MEGABYTES = 150
+_MEGABYTES = 400
 #: Until the brokers' JVMs have compiled their code.
 _WARM_UP_PART = 0.3
 #: A smaller topic could arrive in one step, between two looks at the copy.
@@ -27,8 +29,8 @@ _LEAST_MEGABYTES = 30
 
 def _run(settings: Settings) -> Section:
     settings.clusters.close()
-    code = native() if has_native() else pure_python()
-    one, several = copy_loop(code, "--one-batch"), copy_loop(code)
+    code = usual_codes(None)[0]
+    one, several = Shoal(code, ("--delivery", "at-least-once")), Shoal(code)
     source = KafkaCluster(jvm=BENCH_JVM, heap="1g")
     destination = KafkaCluster(jvm=(*BENCH_JVM, f"-javaagent:{agent_jar()}"), heap="1g")
     with start_in_parallel(source, destination):
@@ -46,7 +48,7 @@ def _run(settings: Settings) -> Section:
     }
     text = (
         f"{topic.gigabytes * 1000:.0f} MB of batches of one record in {_SHAPE.partitions} partitions, lz4; a "
-        "destination with the Java agent. The copy loop is one task of shoal, without Spark."
+        "destination with the Java agent. A mirror with `--delivery at-least-once` sends one in a request."
     )
     return Section("Several batches in a request", text, figures)
 

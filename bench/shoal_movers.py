@@ -1,6 +1,6 @@
-"""shoal: the command, through Spark, and its copy loop alone, in one plain process.
+"""shoal: the command, through Spark.
 
-Each runs by the native path if ``shoal._native`` can be imported, and in pure Python
+It runs by the native path if ``shoal._native`` can be imported, and in pure Python
 (``SHOAL_PURE_PYTHON=1``); and another commit's shoal may run beside them.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.measure import MoverFailed
-from bench.mover import Command, Job, PlainCommand
+from bench.mover import Command, Job
 from rig import create_topic
 from rig.cluster import java_properties
 from rig.shoal import shoal_command
@@ -23,7 +23,6 @@ __all__ = [
     "Code",
     "Shoal",
     "code_before",
-    "copy_loop",
     "gc_log_of_spark",
     "has_native",
     "native",
@@ -132,14 +131,3 @@ class Shoal:
 def gc_log_of_spark(job: Job) -> list[str]:
     """Return the options that let Spark's JVM log its garbage collections."""
     return ["--conf", f"spark.driver.extraJavaOptions={job.gc_log_option}"]
-
-
-def copy_loop(code: Code, *options: str) -> PlainCommand:
-    """Return the mover that is one Spark task of shoal, without Spark."""
-
-    def arguments(job: Job) -> list[str]:
-        places = [job.source, job.destination, job.topic, job.copy]
-        return [code.python, "-m", "bench.copy_loop", *places, *options]
-
-    name = " ".join([f"copy loop, {code.name}", *options])
-    return PlainCommand(name, arguments, code.environment, code.directory)

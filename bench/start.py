@@ -12,14 +12,12 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from bench.figures import YARDSTICK
 from bench.measure import MoverFailed, at_work
 from bench.mover import Command
 from bench.movers import usual_codes
 from bench.rows import Row, Settings, in_turns
 from bench.runs import Section
 from bench.shoal_movers import Code
-from bench.yardstick import Yardstick
 from shoal_broker import Broker
 
 __all__ = ["START", "TOPIC", "has_batches", "loaded_brokers"]
@@ -39,17 +37,16 @@ def _measure(code: Code) -> dict[str, float]:
         between = ["--from", source.bootstrap, "--to", destination.bootstrap]
         arguments = code.command("mirror", "--once", "--topics", TOPIC, *between, "--checkpoint", directory)
         command = Command(arguments, TOPIC, environment=code.environment, directory=code.directory)
-        with Yardstick() as yardstick:
-            began = time.monotonic()
-            with at_work("the mirror", command, Path(directory)) as runs:
-                runs.until(lambda: has_batches(destination, TOPIC), "the first batch", _TIMEOUT_S)
-                found = {
-                    "first batch, s": time.monotonic() - began,
-                    "CPU-s until then": runs.account.cpu_s(),
-                    "PSS, MB": runs.account.pss() / 1e6,
-                }
-                runs.await_end(_TIMEOUT_S)
-    return {**found, YARDSTICK: yardstick.milliseconds}
+        began = time.monotonic()
+        with at_work("the mirror", command, Path(directory)) as runs:
+            runs.until(lambda: has_batches(destination, TOPIC), "the first batch", _TIMEOUT_S)
+            found = {
+                "first batch, s": time.monotonic() - began,
+                "CPU-s until then": runs.account.cpu_s(),
+                "PSS, MB": runs.account.pss() / 1e6,
+            }
+            runs.await_end(_TIMEOUT_S)
+    return found
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.cost import Topic, loaded
-from bench.figures import CPU, YARDSTICK
+from bench.figures import CPU
 from bench.measure import measure
 from bench.mover import Job
 from bench.movers import codes
@@ -23,7 +23,6 @@ from bench.rows import Row, Settings, delete_topics, in_turns
 from bench.runs import Section
 from bench.shoal_movers import Code, Shoal
 from bench.topics import B16, B1024
-from bench.yardstick import Yardstick
 from rig import KafkaCluster
 
 __all__ = ["CPU_S", "VERIFY", "compare_twice"]
@@ -69,10 +68,11 @@ def compare_twice(code: Code, runs: Sequence[Sequence[str]], exit_code: int = 0)
         The cost of the second, and the memory that the first adds to the process.
     """
     told = ["--code", str(exit_code), *map(json.dumps, runs)]
-    with Yardstick() as yardstick:
-        # By its path, since another commit's bench may lack it.
-        output = code.output_of("shoal verify", [code.python, str(_TWICE), *told], _TIMEOUT_S)
-    return {**json.loads(output), YARDSTICK: yardstick.milliseconds}
+    # By its path, since another commit's bench may lack it.
+    found: dict[str, float] = json.loads(
+        code.output_of("shoal verify", [code.python, str(_TWICE), *told], _TIMEOUT_S)
+    )
+    return found
 
 
 def _run(settings: Settings) -> Section:
@@ -94,7 +94,6 @@ def _run(settings: Settings) -> Section:
                 "wire MB/s a core": [megabytes / each for each in found[CPU_S]],
                 "wire MB/s": [megabytes / each for each in found[SECONDS]],
                 CPU: [each / large.topic.gigabytes for each in found[CPU_S]],
-                YARDSTICK: found[YARDSTICK],
             }
         for copied in (small, large):
             delete_topics(clusters[0], copied.topic.name)
