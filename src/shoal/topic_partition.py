@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
-__all__ = ["TopicPartition"]
+__all__ = ["TopicPartition", "by_topic"]
+
+T = TypeVar("T")
 
 
 class TopicPartition(NamedTuple):
@@ -28,3 +32,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition], make: Callable[[TopicPartition], T]) -> dict[str, list[T]]:
+    """Return what is made of each partition, by its topic: so messages list partitions."""
+    made: dict[str, list[T]] = defaultdict(list)
+    for each in partitions:
+        made[each.topic].append(make(each))
+    return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -14,14 +14,14 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.coordinator import MemberId
-from shoal.client.group_offsets import CommittedValue, FetchedGroup, read_groups
+from shoal.client.group_offsets import CommittedValue, read_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ShoalError
 from shoal.protocol.apis import CLIENT_VERSIONS, ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 
-Reader = Callable[..., dict[str, FetchedGroup | ShoalError]]
+Reader = Callable[..., Mapping[str, Mapping[TopicPartition, CommittedValue] | ShoalError]]
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
@@ -54,11 +54,8 @@ def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: Reader
     answers = reader([*names, "no group"])
     assert list(answers) == [*names, "no group"]
     for number, name in enumerate(names):
-        answer = answers[name]
-        assert isinstance(answer, FetchedGroup)
-        assert answer.topics["topic"] == {0: CommittedValue(number, "m", 0)}
-    assert isinstance(answers["no group"], FetchedGroup)
-    assert answers["no group"].topics == {}
+        assert answers[name] == {FIRST: CommittedValue(number, "m", 0)}
+    assert answers["no group"] == {}
 
 
 @pytest.fixture
@@ -80,17 +77,17 @@ def test_stable_read_of_partitions_returns_the_error_of_the_second_request(
 ) -> None:
     broker.faults.add(ApiKey.OFFSET_FETCH)  # the first request succeeds
     broker.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.NOT_COORDINATOR)
-    error = reader(["g"], stable=True, partitions={"g": {"topic": [0, 1]}})["g"]
+    error = reader(["g"], stable=True, partitions={"g": [FIRST, SECOND]})["g"]
     assert isinstance(error, BrokerError)
     assert error.code is ErrorCode.NOT_COORDINATOR
 
 
-@pytest.mark.parametrize(("partitions", "requests"), [({"topic": [0]}, 1), ({"topic": [0, 1]}, 2)])
+@pytest.mark.parametrize(("partitions", "requests"), [([FIRST], 1), ([FIRST, SECOND], 2)])
 def test_stable_read_asks_for_partitions_only_if_an_offset_is_missing(
     broker: Broker,
     cluster: Cluster,
     reader: Reader,
-    partitions: dict[str, list[int]],
+    partitions: list[TopicPartition],
     requests: int,
 ) -> None:
     commit(cluster, "g", 1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from ..protocol.apis import ApiKey
 from ..protocol.codec import response_class
-from ..topic_partition import TopicPartition
+from ..topic_partition import TopicPartition, by_topic
 from .files import Store
 from .groups import ArchivedGroups, read_groups
 
@@ -52,8 +51,9 @@ class GroupAnswers:
 def _group(name: str, committed: Mapping[TopicPartition, int]) -> Any:
     group = response_class(ApiKey.OFFSET_FETCH).OffsetFetchResponseGroup
     topic = group.OffsetFetchResponseTopics
-    topics: dict[str, list[Any]] = defaultdict(list)
-    for each, offset in committed.items():
-        answer = topic.OffsetFetchResponsePartitions(partition_index=each.partition, committed_offset=offset)
-        topics[each.topic].append(answer)
-    return group(group_id=name, topics=[topic(name=each, partitions=found) for each, found in topics.items()])
+    partition = topic.OffsetFetchResponsePartitions
+    answers = by_topic(
+        committed, lambda each: partition(partition_index=each.partition, committed_offset=committed[each])
+    )
+    topics = [topic(name=each, partitions=found) for each, found in answers.items()]
+    return group(group_id=name, topics=topics)

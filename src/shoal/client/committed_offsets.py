@@ -12,21 +12,19 @@ that were committed last seem to be absent then. Brokers before Kafka 2.5 ignore
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, Disconnected, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
-from ..topic_partition import TopicPartition
+from ..topic_partition import TopicPartition, by_topic
 from .cluster import Cluster
 from .connection import Connection
 from .coordinator import MemberId, ask_coordinator, raise_for_group
-from .group_offsets import FetchedGroup, read_groups, read_offsets
+from .group_offsets import CommittedValue, read_groups, read_offsets
 from .groups import list_groups
 
 __all__ = [
@@ -95,13 +93,9 @@ def fetch_offsets(
     """
     asked = None if partitions is None else list(partitions)
     names = kept_names(cluster, cluster.metadata.topics if asked is None else {each.topic for each in asked})
-    wanted: dict[str, list[int]] | None = None
-    if asked is not None:
-        wanted = defaultdict(list)
-        for topic, number in asked:
-            wanted[names[topic]].append(number)
-        if not wanted:
-            return {}
+    wanted = None if asked is None else [each._replace(topic=names[each.topic]) for each in asked]
+    if wanted == []:
+        return {}
     is_restore = cluster.config.keeper is not None
     cluster = cluster.keeper
     answers = read_offsets(cluster, cluster.coordinator_node(group), {group: wanted}, stable=True)
@@ -123,14 +117,16 @@ def kept_names(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
     return {name: name if kept_as is None else kept_as(name) for name in topics}
 
 
-def _committed(cluster: Cluster, group: str, answer: FetchedGroup) -> dict[TopicPartition, Committed]:
-    committed = {}
-    for name, topic in answer.topics.items():
-        for number, value in topic.items():
-            raise_for_group(cluster, group, value.error_code, "reading the positions")
-            if value.offset >= 0:
-                committed[TopicPartition(name, number)] = Committed(value.offset, value.metadata)
-    return committed
+def _committed(
+    cluster: Cluster, group: str, answer: Mapping[TopicPartition, CommittedValue]
+) -> dict[TopicPartition, Committed]:
+    for value in answer.values():
+        raise_for_group(cluster, group, value.error_code, "reading the positions")
+    return {
+        partition: Committed(value.offset, value.metadata)
+        for partition, value in answer.items()
+        if value.offset >= 0
+    }
 
 
 def committed_by_groups(
@@ -149,7 +145,7 @@ def committed_by_groups(
     names = [each.name for each in list_groups(cluster).groups.values() if each.commits_offsets]
     for name, answer in read_groups(cluster, names, stable=True).items():
         committed: dict[TopicPartition, Committed] = {}
-        if isinstance(answer, FetchedGroup):
+        if not isinstance(answer, ShoalError):
             with suppress(ShoalError):
                 committed = _committed(cluster, name, answer)
         found = {partition: each for partition, each in committed.items() if partition in wanted}
@@ -248,18 +244,17 @@ def _commit_part(
     retention_ms: int | None,
 ) -> dict[TopicPartition, BrokerError]:
     topic = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic
-    by_topic: dict[str, list[Any]] = defaultdict(list)
     names = kept_names(cluster, {each.topic for each in offsets})
     archived = {kept: name for name, kept in names.items()}
-    for partition, committed in offsets.items():
-        by_topic[names[partition.topic]].append(
-            topic.OffsetCommitRequestPartition(
-                partition_index=partition.partition,
-                committed_offset=committed.offset,
-                committed_leader_epoch=-1,
-                committed_metadata=committed.metadata,
-            )
-        )
+    entries = by_topic(
+        offsets,
+        lambda each: topic.OffsetCommitRequestPartition(
+            partition_index=each.partition,
+            committed_offset=offsets[each].offset,
+            committed_leader_epoch=-1,
+            committed_metadata=offsets[each].metadata,
+        ),
+    )
     response = ask_coordinator(
         cluster,
         group,
@@ -270,7 +265,7 @@ def _commit_part(
         member_id=membership.member_id,
         group_instance_id=membership.instance_id,
         retention_time_ms=-1 if retention_ms is None else retention_ms,
-        topics=[topic(name=name, partitions=entries) for name, entries in by_topic.items()],
+        topics=[topic(name=names[name], partitions=each) for name, each in entries.items()],
     )
     refused = {
         TopicPartition(archived.get(answered.name, answered.name), each.partition_index): BrokerError(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import decode_response, request_class
+from ..topic_partition import TopicPartition, by_topic
 from .cluster import Cluster
 from .connection import Connection
 from .coordinator import COORDINATOR_MOVED
 
-__all__ = ["CommittedValue", "FetchedGroup", "read_groups", "read_offsets"]
+__all__ = ["CommittedValue", "read_groups", "read_offsets"]
 
 #: From this version of OffsetFetch on, a request may name several groups (KIP-709, Kafka 3.0).
 _SEVERAL_GROUPS_FROM = 8
@@ -34,9 +34,6 @@ _STABLE_FROM = 7
 #: The number of partitions in requests that name them. An answer without offsets has 20 bytes for each.
 PARTITIONS_AT_ONCE = 10_000
 
-#: Partitions by topic.
-_Partitions: TypeAlias = Mapping[str, Collection[int]]
-
 
 class CommittedValue(NamedTuple):
     """
@@ -53,14 +50,8 @@ class CommittedValue(NamedTuple):
     error_code: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedGroup:
-    """The offsets of one group, by topic and partition."""
-
-    topics: Mapping[str, Mapping[int, CommittedValue]]
-
-
-_Answers: TypeAlias = dict[str, FetchedGroup | ShoalError]
+_Answer: TypeAlias = Mapping[TopicPartition, CommittedValue] | ShoalError
+_Answers: TypeAlias = dict[str, _Answer]
 
 
 def read_groups(
@@ -68,8 +59,8 @@ def read_groups(
     groups: Iterable[str],
     *,
     stable: bool = False,
-    partitions: Mapping[str, _Partitions] | None = None,
-) -> dict[str, FetchedGroup | ShoalError]:
+    partitions: Mapping[str, Collection[TopicPartition]] | None = None,
+) -> dict[str, Mapping[TopicPartition, CommittedValue] | ShoalError]:
     """
     Return all committed offsets of each group, or its error; a group that does not exist has none.
 
@@ -95,7 +86,9 @@ def read_groups(
     return answers
 
 
-def _add_pending(cluster: Cluster, answers: _Answers, partitions: Mapping[str, _Partitions]) -> None:
+def _add_pending(
+    cluster: Cluster, answers: _Answers, partitions: Mapping[str, Collection[TopicPartition]]
+) -> None:
     """
     Add the partitions in which only an open transaction has an offset of a group.
 
@@ -105,11 +98,12 @@ def _add_pending(cluster: Cluster, answers: _Answers, partitions: Mapping[str, _
     lacking = {
         name: found
         for name, answer in answers.items()
-        if isinstance(answer, FetchedGroup) and (found := _lacking(answer, partitions.get(name, {})))
+        if not isinstance(answer, ShoalError)
+        and (found := [each for each in partitions.get(name, ()) if each not in answer])
     }
     # An earlier error may have made the cluster forget a coordinator.
     answers |= cluster.find_coordinators(lacking)
-    asked = (name for name in lacking if isinstance(answers[name], FetchedGroup))
+    asked = (name for name in lacking if not isinstance(answers[name], ShoalError))
     for node_id, coordinated in _by_node(cluster, asked).items():
         for some in _in_requests({name: lacking[name] for name in coordinated}):
             more = read_offsets(cluster, node_id, some, stable=True, oldest=_STABLE_FROM)
@@ -127,11 +121,11 @@ def _by_node(cluster: Cluster, groups: Iterable[str]) -> dict[int, list[str]]:
 def read_offsets(
     cluster: Cluster,
     node_id: int,
-    groups: Mapping[str, _Partitions | None],
+    groups: Mapping[str, Collection[TopicPartition] | None],
     *,
     stable: bool,
     oldest: int = 0,
-) -> dict[str, FetchedGroup | ShoalError]:
+) -> dict[str, Mapping[TopicPartition, CommittedValue] | ShoalError]:
     """
     Read the offsets of groups that one node coordinates, or the error of each.
 
@@ -164,7 +158,7 @@ def _ask(
     cluster: Cluster,
     connection: Connection,
     version: int,
-    groups: Mapping[str, _Partitions | None],
+    groups: Mapping[str, Collection[TopicPartition] | None],
     *,
     stable: bool,
 ) -> _Answers:
@@ -185,7 +179,7 @@ def _ask(
     return answers
 
 
-def _fields(version: int, groups: Mapping[str, _Partitions | None]) -> dict[str, Any]:
+def _fields(version: int, groups: Mapping[str, Collection[TopicPartition] | None]) -> dict[str, Any]:
     request = request_class(ApiKey.OFFSET_FETCH)
     if version < _SEVERAL_GROUPS_FROM:
         ((name, partitions),) = groups.items()
@@ -208,13 +202,14 @@ def _decode(
     return {name: _read(cluster, name, found.get(name)) for name in names}
 
 
-def _entries(topic_class: Any, partitions: _Partitions | None) -> list[Any] | None:
+def _entries(topic_class: Any, partitions: Collection[TopicPartition] | None) -> list[Any] | None:
     if partitions is None:
         return None
-    return [topic_class(name=name, partition_indexes=list(numbers)) for name, numbers in partitions.items()]
+    numbers = by_topic(partitions, lambda each: each.partition)
+    return [topic_class(name=name, partition_indexes=each) for name, each in numbers.items()]
 
 
-def _read(cluster: Cluster, name: str, answered: Any) -> FetchedGroup | ShoalError:
+def _read(cluster: Cluster, name: str, answered: Any) -> _Answer:
     where = f"reading the offsets of group {name!r} on {cluster}"
     if answered is None:
         return BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where, "the answer does not name it")
@@ -223,53 +218,34 @@ def _read(cluster: Cluster, name: str, answered: Any) -> FetchedGroup | ShoalErr
         cluster.forget_coordinator(name)
     if code and code != ErrorCode.GROUP_ID_NOT_FOUND:
         return BrokerError(code, where)
-    return FetchedGroup({} if code else {topic.name: _values(topic) for topic in answered.topics})
-
-
-def _values(topic: Any) -> dict[int, CommittedValue]:
     return {
-        each.partition_index: CommittedValue(each.committed_offset, each.metadata or "", each.error_code)
+        TopicPartition(topic.name, each.partition_index): CommittedValue(
+            each.committed_offset, each.metadata or "", each.error_code
+        )
+        for topic in (() if code else answered.topics)
         for each in topic.partitions
     }
 
 
-def _lacking(answer: FetchedGroup, partitions: _Partitions) -> dict[str, list[int]]:
-    """Return the partitions that an answer does not have."""
-    found: dict[str, list[int]] = {}
-    for name, numbers in partitions.items():
-        present = answer.topics.get(name, {})
-        lacking = [each for each in numbers if each not in present]
-        if lacking:
-            found[name] = lacking
-    return found
-
-
-def _in_requests(groups: Mapping[str, _Partitions]) -> Iterator[dict[str, dict[str, list[int]]]]:
+def _in_requests(
+    groups: Mapping[str, Collection[TopicPartition]],
+) -> Iterator[dict[str, list[TopicPartition]]]:
     """Yield the partitions of groups in parts that a request may have."""
-    every = [
-        (group, topic, each)
-        for group, partitions in groups.items()
-        for topic, numbers in partitions.items()
-        for each in numbers
-    ]
+    every = [(group, each) for group, partitions in groups.items() for each in partitions]
     for start in range(0, len(every), PARTITIONS_AT_ONCE):
-        part: dict[str, dict[str, list[int]]] = {}
-        for group, topic, number in every[start : start + PARTITIONS_AT_ONCE]:
-            part.setdefault(group, {}).setdefault(topic, []).append(number)
+        part: dict[str, list[TopicPartition]] = defaultdict(list)
+        for group, each in every[start : start + PARTITIONS_AT_ONCE]:
+            part[group].append(each)
         yield part
 
 
-def _merged(answer: FetchedGroup | ShoalError, more: FetchedGroup | ShoalError) -> FetchedGroup | ShoalError:
+def _merged(answer: _Answer, more: _Answer) -> _Answer:
     """Return an answer with the offsets of another one, and with those that are pending."""
     if isinstance(answer, ShoalError) or isinstance(more, ShoalError):
         return answer if isinstance(answer, ShoalError) else more
-    topics = dict(answer.topics)
-    for name, topic in more.topics.items():
-        added = {
-            number: value
-            for number, value in topic.items()
-            if value.offset >= 0 or value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-        }
-        if added:
-            topics[name] = {**topics.get(name, {}), **added}
-    return FetchedGroup(topics)
+    added = {
+        partition: value
+        for partition, value in more.items()
+        if value.offset >= 0 or value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    }
+    return {**answer, **added}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
@@ -11,7 +10,7 @@ from ..error_codes import ErrorCode
 from ..errors import BrokerError, ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
-from ..topic_partition import TopicPartition
+from ..topic_partition import TopicPartition, by_topic
 from .cluster import Cluster, is_transient, patiently
 from .config import IsolationLevel
 
@@ -63,14 +62,14 @@ def list_offsets(
     topic, entry = request.ListOffsetsTopic, request.ListOffsetsTopic.ListOffsetsPartition
 
     def ask(node_id: int, partitions: list[TopicPartition]) -> Answers:
-        by_topic = _by_topic(
+        entries = by_topic(
             partitions, lambda each: entry(partition_index=each.partition, timestamp=timestamps[each])
         )
         response = cluster.connection(node_id).request(
             ApiKey.LIST_OFFSETS,
             replica_id=-1,
             isolation_level=isolation_level.value,
-            topics=[topic(name=name, partitions=entries) for name, entries in by_topic.items()],
+            topics=[topic(name=name, partitions=each) for name, each in entries.items()],
         )
         return {
             partition: each.offset
@@ -173,10 +172,7 @@ def epoch_end_offsets(
         response = connection.request(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
             replica_id=-1,
-            topics=[
-                topic(topic=name, partitions=entries)
-                for name, entries in _by_topic(asked, with_epoch).items()
-            ],
+            topics=[topic(topic=name, partitions=each) for name, each in by_topic(asked, with_epoch).items()],
         )
         return {
             partition: each.end_offset
@@ -192,15 +188,6 @@ def epoch_end_offsets(
         partition: None if isinstance(answer, int) and answer < 0 else answer
         for partition, answer in answers.items()
     }
-
-
-def _by_topic(
-    partitions: Iterable[TopicPartition], make: Callable[[TopicPartition], T]
-) -> dict[str, list[T]]:
-    entries: dict[str, list[T]] = defaultdict(list)
-    for partition in partitions:
-        entries[partition.topic].append(make(partition))
-    return entries
 
 
 def _ask_leaders(

@@ -25,7 +25,7 @@ from ..mirroring.control import lease_clock_s
 from ..mirroring.driver.schedule import Running
 from ..mirroring.model.text import first_few
 from ..mirroring.prepare.changes import PreparedTopic
-from ..topic_partition import TopicPartition
+from ..topic_partition import TopicPartition, by_topic
 from .handlers import MirrorMakerRebalanceListener
 from .options import MirrorMakerOptions
 
@@ -146,7 +146,8 @@ class GroupShare(RebalanceListener):
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Have tasks leave, commit, and call the listener; the member then releases the partitions."""
         self._let_go(partitions)
-        ownership = {topic: frozenset(numbers) for topic, numbers in _by_topic(partitions).items()}
+        numbers = by_topic(partitions, lambda each: each.partition)
+        ownership = {topic: frozenset(each) for topic, each in numbers.items()}
         self._call("before_releasing_partitions", ownership)
         self._mirror.notify(f"{len(partitions)} partitions given up: {first_few(sorted(partitions))}")
 
@@ -221,10 +222,3 @@ class GroupShare(RebalanceListener):
             raise ShoalError(
                 f"the rebalance listener {name} failed in {method}: {type(error).__name__}: {error}"
             ) from error
-
-
-def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for topic, number in partitions:
-        by_topic[topic].append(number)
-    return by_topic

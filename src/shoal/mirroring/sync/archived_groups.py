@@ -18,10 +18,10 @@ from ...archive.directory import Archive
 from ...archive.groups import ArchivedGroups, check_time, read_groups, write_groups
 from ...client.cluster import Cluster
 from ...client.config import ClientConfig
-from ...client.group_offsets import FetchedGroup
+from ...client.group_offsets import CommittedValue
 from ...client.groups import ListedGroup
 from ...error_codes import named_code
-from ...errors import ConfigError
+from ...errors import ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.follow_options import GroupSelection
 from ..model.offset_map import Exactness
@@ -102,21 +102,24 @@ class GroupArchive:
 
     def _report(self, group: ListedGroup, answer: Answer | None, topics: Mapping[str, str]) -> GroupReport:
         report = report_of(group, answer, self._destination.servers)
-        if report.problem or not isinstance(answer, FetchedGroup):
+        if report.problem or answer is None or isinstance(answer, ShoalError):
             return report
         return replace(report, offsets=tuple(self._rows(group.name, answer, topics)))
 
-    def _rows(self, group: str, answer: FetchedGroup, topics: Mapping[str, str]) -> Iterator[GroupOffset]:
+    def _rows(
+        self,
+        group: str,
+        answer: Mapping[TopicPartition, CommittedValue],
+        topics: Mapping[str, str],
+    ) -> Iterator[GroupOffset]:
         archived = self._archived.get(group, {})
-        for topic, values in sorted(answer.topics.items()):
-            for number, value in sorted(values.items()):
-                here, offset = TopicPartition(topic, number), value.offset
-                if topic not in topics:
-                    yield GroupOffset(group, here, offset, Action.NOT_MIRRORED)
-                elif value.error_code:
-                    yield GroupOffset(group, here, offset, Action.REFUSED, named_code(value.error_code))
-                elif offset >= 0:
-                    there = TopicPartition(topics[topic], number)
-                    before = archived.get(there)
-                    action = Action.UNCHANGED if before == offset else Action.WRITTEN
-                    yield GroupOffset(group, here, offset, action, "", there, offset, Exactness.EXACT, before)
+        for here, (offset, _, error_code) in sorted(answer.items()):
+            if here.topic not in topics:
+                yield GroupOffset(group, here, offset, Action.NOT_MIRRORED)
+            elif error_code:
+                yield GroupOffset(group, here, offset, Action.REFUSED, named_code(error_code))
+            elif offset >= 0:
+                there = TopicPartition(topics[here.topic], here.partition)
+                before = archived.get(there)
+                action = Action.UNCHANGED if before == offset else Action.WRITTEN
+                yield GroupOffset(group, here, offset, action, "", there, offset, Exactness.EXACT, before)

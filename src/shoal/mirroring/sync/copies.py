@@ -8,16 +8,16 @@ them. After more cuts, each of both mirrors has the maps of its former lives, to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ...client.cluster import Cluster
 from ...client.committed_offsets import Committed, kept_names
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId
-from ...client.group_offsets import CommittedValue, FetchedGroup, read_groups
+from ...client.group_offsets import CommittedValue, read_groups
 from ...errors import BrokerError, ConfigError, ShoalError
-from ...topic_partition import TopicPartition
+from ...topic_partition import TopicPartition, by_topic
 from ..model.copy_options import CopySettings, isolation_level_of
 from ..model.offset_map import Milestone, OffsetMap, Question, Stretch
 from ..model.options import default_group
@@ -51,7 +51,8 @@ class Copies:
         self._settings = settings
         self._logs: dict[tuple[Cluster, IsolationLevel], MirroredLog] = {}
         self._topics: Mapping[str, str] = {}
-        self._positions = FetchedGroup({})
+        self._positions: Mapping[TopicPartition, CommittedValue] = {}
+        self._copied: Mapping[str, Sequence[TopicPartition]] = {}
         self._decoded: dict[TopicPartition, tuple[CommittedValue, MirroredCopy | str]] = {}
         self._first_positions: Mapping[TopicPartition, MirrorPosition] | None = None
         self._first_maps: dict[TopicPartition, MirroredCopy | None] = {}
@@ -78,14 +79,17 @@ class Copies:
         if topics != self._topics:
             self._topics = dict(topics)
             self._decoded.clear()
-        kept = kept_names(self._source, topics)
-        self._positions = FetchedGroup(
-            {source: found for source, name in kept.items() if (found := answer.topics.get(name)) is not None}
-        )
+        sources = {kept: name for name, kept in kept_names(self._source, topics).items()}
+        self._positions = {
+            TopicPartition(sources[topic], number): found
+            for (topic, number), found in answer.items()
+            if topic in sources
+        }
+        self._copied = by_topic(self._positions, lambda each: each)
 
     def copy_of(self, partition: TopicPartition) -> MirroredCopy | str:
         """Return the copy of a source partition, or a phrase: why its offsets have no translation."""
-        committed = self._positions.topics.get(partition.topic, {}).get(partition.partition)
+        committed = self._positions.get(partition)
         if committed is None or committed.offset < 0:
             return f"the mirror's group {self._settings.group!r} has no position of {partition}"
         decoded = self._decoded.get(partition)
@@ -102,12 +106,12 @@ class Copies:
         Records move no offset of a copy. Another topic of one of both names does, and an incident may.
         """
         found: dict[int, object] = {}
-        for number in self._positions.topics.get(topic, ()):
-            copy = self.copy_of(TopicPartition(topic, number))
+        for partition in self._copied.get(topic, ()):
+            copy = self.copy_of(partition)
             if isinstance(copy, MirroredCopy) and not copy.had_incident:
-                found[number] = copy.topic_ids
+                found[partition.partition] = copy.topic_ids
             else:
-                found[number] = copy
+                found[partition.partition] = copy
         return found
 
     def asked(self, copy: MirroredCopy, question: Question) -> Asked:

@@ -25,11 +25,11 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster
-from ...client.group_offsets import CommittedValue, FetchedGroup, read_groups
+from ...client.group_offsets import CommittedValue, read_groups
 from ...client.groups import ListedGroup, list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...error_codes import ErrorCode
-from ...errors import BrokerError
+from ...errors import BrokerError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
 from ..model.follow_options import GroupSelection
@@ -82,9 +82,14 @@ class _Group(NamedTuple):
     present: Answer | None = None
 
     @property
-    def topics(self) -> Mapping[str, Mapping[int, CommittedValue]]:
+    def committed(self) -> Mapping[TopicPartition, CommittedValue]:
         """Its offsets at the cluster that is read, none if they cannot be read."""
-        return self.offsets.topics if isinstance(self.offsets, FetchedGroup) else {}
+        return _offsets_of(self.offsets)
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics of these."""
+        return {each.topic for each in self.committed}
 
 
 #: The actions that leave an offset as it is until something changes.
@@ -226,8 +231,8 @@ class GroupSync:
         if not back:
             return False
         (answer,) = read_groups(self._read, [report.name]).values()
-        here = answer.topics if isinstance(answer, FetchedGroup) else {}
-        now = [here.get(topic, {}).get(number) for topic, number in (each.partition for each in back)]
+        here = _offsets_of(answer)
+        now = [here.get(each.partition) for each in back]
         return any(
             found is None or found.offset != each.committed for found, each in zip(now, back, strict=True)
         )
@@ -242,13 +247,13 @@ class GroupSync:
         does not show yet. Only a read by name shows a first offset that an open transaction commits.
         """
         wanted = {
-            each.here.name: {
-                there: values.keys()
-                for topic, values in each.topics.items()
+            each.here.name: [
+                TopicPartition(there, number)
+                for topic, number in each.committed
                 if (there := self._counterparts.get(topic)) is not None
-            }
+            ]
             for each in groups
-            if isinstance(each.offsets, FetchedGroup)
+            if not isinstance(each.offsets, ShoalError | None)
         }
         present = read_groups(self._written, wanted, stable=True, partitions=wanted)
         # Brokers do not list a group that the principal may not describe. Its commit is refused, which names
@@ -261,7 +266,7 @@ class GroupSync:
 
     def _ask_logs(self, answers: Iterable[Answer]) -> None:
         """Ask for the first offsets at the other cluster, and for the ends of this one."""
-        topics = {topic for answer in answers if isinstance(answer, FetchedGroup) for topic in answer.topics}
+        topics = {each.topic for answer in answers for each in _offsets_of(answer)}
         copies = {self._counterparts[each] for each in topics & self._counterparts.keys()}
         self._log_starts = _bounds(self._written, copies, EARLIEST)
         if self._with_lag:
@@ -306,34 +311,34 @@ class GroupSync:
 
     def _seen(self, group: _Group) -> Iterator[Seen]:
         """Yield the offsets of a group that has no problem."""
-        present = group.present.topics if isinstance(group.present, FetchedGroup) else {}
+        present = _offsets_of(group.present)
         ids = self._read.metadata.cluster_id, self._written.metadata.cluster_id
         is_forward = self._direction is Direction.FORWARD
-        for topic, committed in sorted(group.topics.items()):
-            name, source = self._counterparts.get(topic, ""), self._sources.get(topic)
-            values, ends = present.get(name, {}), self._ends.get(topic, {})
-            for number, value in sorted(committed.items()):
-                if (here := _known(value)) is None:
-                    continue
-                copy = None if source is None else self._copies.copy_of(TopicPartition(source, number))
-                there, returned, asked = _known(values.get(number)), Mark.read(here, ids[1]), None
-                if isinstance(copy, MirroredCopy) and not here.error_code and returned is None:
-                    asked = self._copies.asked(copy, Question(here.offset, is_forward))
-                yield Seen(
-                    group.here.name,
-                    TopicPartition(topic, number),
-                    TopicPartition(name, number),
-                    here,
-                    there,
-                    copy,
-                    asked,
-                    is_active=group.there is not None and group.there.is_active,
-                    lag=max(0, ends[number] - here.offset) if number in ends else None,
-                    log_start=self._log_starts.get(name, {}).get(number, 0),
-                    began=_began_behind(asked) if asked and is_forward else None,
-                    returned=returned,
-                    ours=None if there is None else Mark.read(there, ids[0]),
-                )
+        for partition, value in sorted(group.committed.items()):
+            if (here := _known(value)) is None:
+                continue
+            topic, number = partition
+            source, ends = self._sources.get(topic), self._ends.get(topic, {})
+            counterpart = TopicPartition(self._counterparts.get(topic, ""), number)
+            copy = None if source is None else self._copies.copy_of(TopicPartition(source, number))
+            there, returned, asked = _known(present.get(counterpart)), Mark.read(here, ids[1]), None
+            if isinstance(copy, MirroredCopy) and not here.error_code and returned is None:
+                asked = self._copies.asked(copy, Question(here.offset, is_forward))
+            yield Seen(
+                group.here.name,
+                partition,
+                counterpart,
+                here,
+                there,
+                copy,
+                asked,
+                is_active=group.there is not None and group.there.is_active,
+                lag=max(0, ends[number] - here.offset) if number in ends else None,
+                log_start=self._log_starts.get(counterpart.topic, {}).get(number, 0),
+                began=_began_behind(asked) if asked and is_forward else None,
+                returned=returned,
+                ours=None if there is None else Mark.read(there, ids[0]),
+            )
 
 
 def _waits_for_commit(report: GroupReport) -> bool:
@@ -367,6 +372,11 @@ def _bounds(cluster: Cluster, topics: Iterable[str], timestamp: int) -> _Bounds:
         if isinstance(answer, int):
             found[topic][number] = answer
     return found
+
+
+def _offsets_of(answer: Answer | None) -> Mapping[TopicPartition, CommittedValue]:
+    """Return the offsets of an answer; none of an error, or without one."""
+    return {} if answer is None or isinstance(answer, ShoalError) else answer
 
 
 def _known(value: CommittedValue | None) -> CommittedValue | None:

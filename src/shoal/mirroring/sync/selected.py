@@ -8,9 +8,10 @@ from typing import NamedTuple, TypeAlias
 
 from ...client.cluster import Cluster, is_transient, patiently
 from ...client.committed_offsets import Committed
-from ...client.group_offsets import CommittedValue, FetchedGroup, read_groups
+from ...client.group_offsets import CommittedValue, read_groups
 from ...client.groups import GroupListing, GroupType, ListedGroup, list_groups
 from ...errors import ShoalError
+from ...topic_partition import TopicPartition
 from ..model.first_start import is_start_mark, read_first_start
 from ..model.follow_options import GroupSelection
 from ..model.position import is_position
@@ -19,7 +20,7 @@ from .report import Commits, GroupReport, GroupsReport
 __all__ = ["Answer", "ReadGroups", "SelectedGroups", "report_of", "settled", "warnings_of"]
 
 #: The committed offsets of a group, or the error of its coordinator.
-Answer: TypeAlias = FetchedGroup | ShoalError
+Answer: TypeAlias = Mapping[TopicPartition, CommittedValue] | ShoalError
 
 
 class ReadGroups(NamedTuple):
@@ -94,10 +95,9 @@ class SelectedGroups:
         }
         return ReadGroups(self._known, offsets, warnings_of(self._cluster, listed), listed.may_list_more)
 
-    def _partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+    def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         names = list(topics)
-        found = self._cluster.refresh(names).topics
-        return {name: sorted(found[name].partitions) for name in names if name in found}
+        return self._cluster.refresh(names).partitions_of(names)
 
     def _is_selected(self, group: ListedGroup) -> bool:
         # Classic groups of other protocols, such as those of Connect's workers, commit no offsets.
@@ -135,7 +135,7 @@ def _can_heal(error: ShoalError) -> bool:
 
 def _has_offsets(answer: Answer | None) -> bool:
     """Whether a group that is not listed is there, or may be."""
-    return isinstance(answer, ShoalError) or (answer is not None and bool(answer.topics))
+    return isinstance(answer, ShoalError) or bool(answer)
 
 
 def warnings_of(cluster: Cluster, listing: GroupListing) -> list[str]:
@@ -148,10 +148,10 @@ def warnings_of(cluster: Cluster, listing: GroupListing) -> list[str]:
 
 def report_of(
     here: ListedGroup,
-    offsets: FetchedGroup | ShoalError | None,
+    offsets: Answer | None,
     written: str,
     there: ListedGroup | None = None,
-    present: FetchedGroup | ShoalError | None = None,
+    present: Answer | None = None,
 ) -> GroupReport:
     """
     Return a group without its offsets, and the reason if none of them is translated.
@@ -175,16 +175,15 @@ def report_of(
 
 
 def _problem_of(
-    here: ListedGroup, offsets: FetchedGroup | ShoalError | None, there: ListedGroup | None, written: str
+    here: ListedGroup, offsets: Answer | None, there: ListedGroup | None, written: str
 ) -> tuple[str, bool]:
     """Return the reason why no offset of a group is translated, and whether it has none of consumers."""
     if here.type is GroupType.SHARE:
         return "a share group has no committed offsets. There it begins by share.auto.offset.reset", True
     if offsets is None:
         return f"the offsets of {here.type.value} groups are not translated", False
-    if isinstance(offsets, FetchedGroup):
-        every = (each for topic in offsets.topics.values() for each in topic.values() if each.offset >= 0)
-        are_positions = set(map(_is_of_a_mirror, every))
+    if not isinstance(offsets, ShoalError):
+        are_positions = {_is_of_a_mirror(each) for each in offsets.values() if each.offset >= 0}
         if are_positions == {True}:
             return "its offsets are the positions of a mirror", True
         if True in are_positions:
