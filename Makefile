@@ -35,7 +35,7 @@ help:
 	@echo 'make dist       sdists and wheels in dist/, built twice and compared; sbom: the list of packages that the wheel carries'
 	@echo 'make image      an OCI image in dist/, from packages of Debian and PyPI alone; needs root, mmdebstrap and buildah'
 	@echo 'make manifests  deploy/kubernetes built by kustomize, and checked by kubeconform'
-	@echo 'make format     let ruff format the code'
+	@echo 'make format     let ruff format the code, and write docs/cli.md, the tables of docs/metrics.md and the completion from it'
 	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
 
 setup: $(VENV)/for-test-core
@@ -150,6 +150,8 @@ manifests: | $(VENV)/for-test
 format: $(VENV)/for-test-core
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
+	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate_metrics.py
 
 clean:
 	rm -rf build dist site agent/target agent/*/target native/target .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
