@@ -1,6 +1,6 @@
 """shoal: the command, through Spark.
 
-It runs by the native path if ``shoal._native`` can be imported, and in pure Python
+The command runs by the native path if ``shoal._native`` can be imported, and in pure Python
 (``SHOAL_PURE_PYTHON=1``); and another commit's shoal may run beside them.
 """
 
