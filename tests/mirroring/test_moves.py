@@ -126,7 +126,9 @@ def test_partition_whose_copy_is_compared_does_not_move(brokers: TwoBrokers) -> 
 def test_partition_of_a_silent_broker_is_left_in_time(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
-    driver.brokers = brokers = brokers.with_timing(stalled_s=0.2, end_patience_s=0.5)
+    brokers = brokers.with_timing(stalled_s=0.2, end_patience_s=0.5)
+    # Its client would wait longer.
+    driver.brokers = brokers = brokers.with_clients("destination", request_timeout_ms=120_000)
     history.plain(2)
     task = started_and_copied(brokers, history, driver)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", delay_s=STALL_S, times=None)

@@ -91,6 +91,26 @@ def test_response_that_expands_is_queued_in_slices(
     assert max(sizes) < 2_000_000
 
 
+def test_batch_with_more_gaps_than_a_commit_has_room_for_is_sent_in_parts(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.holed(300, range(1, 300, 2))
+    run(brokers.with_settings(rebatch=None))
+    brokers.assert_exact(history)
+    assert counts(brokers) == [100, 50]
+
+
+def test_batch_that_is_too_large_with_another_codec_goes_as_it_came(
+    brokers: TwoBrokers, history: History
+) -> None:
+    log = brokers.destination.log("topic")
+    log.config = replace(log.config, max_message_bytes=2_000)
+    history.store(history.batch([b"%03000d" % 1], codec=Codec.ZSTD), shown=True)
+    run(brokers.with_settings(rebatch=Rebatch(4000, Codec.NONE)))
+    brokers.assert_exact(history)
+    assert [each.header.codec_id for each in batches_of(log)] == [Codec.ZSTD]
+
+
 # Options
 
 
