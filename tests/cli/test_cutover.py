@@ -22,7 +22,7 @@ from shoal.mirroring.cutover.certificate import CutGroupOffset, read_certificate
 from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.cutover.outcome import CutoverReport
 from shoal.mirroring.cutover.run import cut_over
-from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.mirroring.model.copy_options import copy_rules
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
@@ -70,7 +70,7 @@ def move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Move]:
     monkeypatch.setattr("shoal.cli.cutover.cut_over", looking_often)
     with ExitStack() as stack:
         two = stack.enter_context(TwoBrokers.started())
-        two = two.with_settings(group=GROUP, rules=copy_rules(two.settings.source, COPY_DEFAULTS))
+        two = two.with_settings(group=GROUP, rules=copy_rules(two.settings.source))
         histories = two.topic("orders", 2)
         histories[0].plain(3).transaction(2, ends=COMMIT).plain(3).transaction(1, ends=COMMIT)
         two.run(two.ranges("orders"))

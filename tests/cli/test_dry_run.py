@@ -22,6 +22,7 @@ from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.copy_options import copy_rules
 from shoal.mirroring.model.offset_map import OffsetMap
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
@@ -89,7 +90,7 @@ class Sides:
             (0, 0),
             None,
             None,
-            self.options().rules(),
+            copy_rules(self.options().source),
             OffsetMap.begun_at(0, 0),
         )
         committed = replace(position, **changes).to_committed()

@@ -31,7 +31,7 @@ from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.driver.group_lock import GroupLock
-from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.copy_options import CopySettings, copy_rules
 from shoal.mirroring.model.follow_options import FollowOptions, Sync
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
@@ -231,7 +231,7 @@ def _complaints_of_copying(
     with GroupLock(options.source, group, "test", lambda *_: None) as lock:
         lock.acquire(partitions, STEP_S)
     ranges = [CopyRange(TOPIC, each.partition, TOPIC, 0, ends[each]) for each in partitions]
-    settings = CopySettings(options.source, options.destination, group, options.rules())
+    settings = CopySettings(options.source, options.destination, group, copy_rules(options.source))
     return [*warnings, *map(str, run_copy_task(ranges, settings).stopped)]
 
 

@@ -19,7 +19,7 @@ from rig.shoal import Shoal, run_shoal
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.mirroring.model.copy_options import copy_rules
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
 from shoal.topic_partition import TopicPartition
@@ -124,7 +124,7 @@ class Move:
 @contextmanager
 def started_move(file: Path) -> Iterator[Move]:
     with TwoBrokers.started() as two:
-        rules = copy_rules(two.settings.source, COPY_DEFAULTS)
+        rules = copy_rules(two.settings.source)
         two = two.with_settings(group=GROUP, rules=rules)
         (history,) = two.topic("orders")
         history.plain(3, 4, 2)

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from rig.shoal import run_shoal
 from shoal.cli import main
-from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.mirroring.model.copy_options import copy_rules
 from shoal.mirroring.model.incidents import Delivery
 from shoal_broker import Broker
 from tests.world.clusters import TwoBrokers
@@ -91,7 +91,7 @@ def verdict(
 @pytest.fixture
 def two() -> Iterator[TwoBrokers]:
     with TwoBrokers.started() as started:
-        rules = copy_rules(started.settings.source, COPY_DEFAULTS)
+        rules = copy_rules(started.settings.source)
         yield started.with_settings(group="shoal.source.destination", rules=rules)
 
 

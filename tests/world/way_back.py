@@ -14,7 +14,7 @@ from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.cutover.certificate import Certificate, CutCluster, CutLog, CutPartition
 from shoal.mirroring.driver.going_back import go_back
-from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.mirroring.model.copy_options import copy_rules
 from shoal.mirroring.model.options import MirrorOptions
 from shoal_broker import Broker
 from tests.world.clusters import TOPIC, TwoBrokers
@@ -62,7 +62,7 @@ def reversed_brokers(two: TwoBrokers, group: str = "back") -> TwoBrokers:
         destination=replace(two.settings.source, name="destination"),
         group=group,
     )
-    settings = replace(settings, rules=copy_rules(settings.source, COPY_DEFAULTS))
+    settings = replace(settings, rules=copy_rules(settings.source))
     return TwoBrokers(two.destinations, two.sources, settings)
 
 

@@ -15,7 +15,7 @@ from ..client.reachable import check_advertised
 from ..declare import add_options, declared, given, option, pick
 from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
-from ..mirroring.model.copy_options import CopyOptions, all_copy_rules
+from ..mirroring.model.copy_options import CopyOptions, copy_rules
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.descriptions import decompression_limit, describe_topics
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
             destination,
             topics,
             group=args.group,
-            rules=all_copy_rules(source),
+            rules={copy_rules(source)},
             options=options,
             on_progress=lambda progress: working.show(done_of(progress)),
             extent=extent,

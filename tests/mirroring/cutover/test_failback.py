@@ -15,7 +15,7 @@ from shoal.mirroring.cutover.failback import (
     failback_problems,
     map_before,
 )
-from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.mirroring.model.copy_options import copy_rules
 from shoal.mirroring.model.offset_map import Milestone, OffsetMap, Stretch
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.net.address import parse_bootstrap
@@ -96,9 +96,7 @@ def test_partition_begins_at_the_cut_unless_it_has_a_position_since(
 
 
 RULES = {
-    level: copy_rules(
-        ClientConfig("source", tuple(parse_bootstrap("a:9092")), isolation_level=level), COPY_DEFAULTS
-    )
+    level: copy_rules(ClientConfig("source", tuple(parse_bootstrap("a:9092")), isolation_level=level))
     for level in IsolationLevel
 }
 COMMITTED = RULES[IsolationLevel.READ_COMMITTED]

@@ -14,7 +14,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.scan import read_decided
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.model.copy_options import COPY_DEFAULTS, CopySettings, copy_rules
+from shoal.mirroring.model.copy_options import CopySettings, copy_rules
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import Exactness, OffsetMap
 from shoal.mirroring.sync.report import Direction, GroupOffset
@@ -36,7 +36,7 @@ class Turns:
     """A topic whose producers change sides at each cut-over."""
 
     def __init__(self, two: TwoBrokers) -> None:
-        self.two = two.with_settings(group=THERE, rules=copy_rules(two.settings.source, COPY_DEFAULTS))
+        self.two = two.with_settings(group=THERE, rules=copy_rules(two.settings.source))
         self.two.topic()
         self.cuts: list[dict[str, int]] = []
 

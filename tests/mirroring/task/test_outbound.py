@@ -125,7 +125,6 @@ def test_batch_that_is_too_large_with_another_codec_goes_as_it_came(
 )
 def test_rebatch_option_yields_bytes_and_codec(text: str, rebatch: Rebatch) -> None:
     assert Rebatch.parse("rebatch", text) == rebatch
-    assert Rebatch.parse("rebatch", str(rebatch)) == rebatch
 
 
 @pytest.mark.parametrize("text", ["", "x", "64k:", "64k:brotli", "121", "2m", ":zstd", "64k:zstd:9"])

@@ -17,6 +17,7 @@ from shoal.cli.program import run_program
 from shoal.cli.report import report_to
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
+from shoal.mirroring.model.copy_options import copy_rules
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.model.topics import TopicSelection
@@ -135,9 +136,8 @@ def _verify(options: MirrorOptions, summary: Summary, args: argparse.Namespace) 
     """
     from shoal.verify import verify
 
-    report = verify(
-        options.source, options.destination, summary.topics, group=summary.group, rules={options.rules()}
-    )
+    source, rules = options.source, {copy_rules(options.source)}
+    report = verify(source, options.destination, summary.topics, group=summary.group, rules=rules)
     if args.json:
         print_json(report.to_json_object())
     if not report.equal:

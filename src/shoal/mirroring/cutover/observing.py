@@ -21,7 +21,7 @@ from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
 from ...verify import PartitionReport, VerifyProgress, VerifyReport, verify
 from ..model.acls import THE_CLUSTER, Acl, acls_on, principal_of
-from ..model.copy_options import CopySettings, all_copy_rules
+from ..model.copy_options import CopySettings, copy_rules
 from ..model.position import MirrorPosition
 from ..positions import GroupPositions
 from ..prepare.copies import present_problem
@@ -247,7 +247,7 @@ class Observer:
             mirror.destination,
             self.topics,
             group=self.group,
-            rules=all_copy_rules(mirror.source),
+            rules={copy_rules(mirror.source)},
             options=mirror,
             on_progress=on_progress,
             earlier=None if earlier is None else earlier.state,

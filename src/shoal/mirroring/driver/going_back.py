@@ -27,6 +27,7 @@ from ..cutover.failback import (
     failback_problems,
     map_before,
 )
+from ..model.copy_options import copy_rules
 from ..model.offset_map import OffsetMap
 from ..model.options import MirrorOptions
 from ..model.text import first_few
@@ -163,6 +164,7 @@ def go_back(
     """
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
         positions = GroupPositions(source, group, lambda: membership)
+        rules = copy_rules(options.source)
 
         def begin() -> list[TopicPartition]:
             source.refresh()
@@ -174,9 +176,9 @@ def go_back(
                 certificate,
                 way_back.destinations,
                 init_producer_id(destination),
-                options.rules(),
+                rules,
                 state.first_start,
-                _maps_before(certificate, state, way_back, destination, options.rules()),
+                _maps_before(certificate, state, way_back, destination, rules),
             )
             for error in positions.commit(begun).values():
                 raise error

@@ -32,7 +32,6 @@ __all__ = [
     "CopySettings",
     "Handling",
     "Rebatch",
-    "all_copy_rules",
     "copy_rules",
     "isolation_level_of",
 ]
@@ -87,10 +86,6 @@ class Rebatch:
         except KeyError:
             codecs = ", ".join(each.name.lower() for each in Codec)
             raise ConfigError(f"{option} {value!r}: {name!r} is not one of {codecs}") from None
-
-    def __str__(self) -> str:
-        """Return the text that :meth:`parse` reads."""
-        return str(self.below_bytes) + (f":{self.codec.name.lower()}" if self.codec is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +245,9 @@ class CopyOptions:
 COPY_DEFAULTS = CopyOptions()
 
 
-def copy_rules(source: ClientConfig, options: CopyOptions) -> str:
+def copy_rules(source: ClientConfig) -> str:
     """
-    Return a digest of everything that decides which records of a partition are copied.
+    Return a digest of what decides which records of a partition are copied: the isolation level.
 
     Each committed position has this digest. A task may continue by other rules, but aligns first. A
     certificate names the rules of its copy. The selection of topics, the start of a new partition and the
@@ -262,29 +257,17 @@ def copy_rules(source: ClientConfig, options: CopyOptions) -> str:
         Sixteen hexadecimal digits, the same for the same rules in every version of shoal.
 
     """
-    return _RULES[source.isolation_level, options.keep_append_time]
-
-
-def all_copy_rules(source: ClientConfig) -> frozenset[str]:
-    """Return :func:`copy_rules` of all options that a mirror of this source may have had."""
-    return frozenset(_RULES[source.isolation_level, keep] for keep in (False, True))
+    return _RULES[source.isolation_level]
 
 
 def isolation_level_of(rules: str) -> IsolationLevel | None:
     """Return the isolation level of :func:`copy_rules`; None if they are not of this version."""
-    return next((level for (level, _), known in _RULES.items() if known == rules), None)
+    return next((level for level, known in _RULES.items() if known == rules), None)
 
 
-def _digest(level: IsolationLevel, *, keep_append_time: bool) -> str:
-    decisive = {"isolation.level": level.name.lower()}
-    if keep_append_time:
-        decisive["append.time"] = "kept"
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
-
-
-#: The digest of the rules, by isolation level and whether append times are kept.
 _RULES = {
-    (level, keep): _digest(level, keep_append_time=keep) for level in IsolationLevel for keep in (False, True)
+    level: hashlib.sha256(json.dumps({"isolation.level": level.name.lower()}).encode()).hexdigest()[:16]
+    for level in IsolationLevel
 }
 
 
@@ -334,4 +317,4 @@ class CopySettings(CopyOptions):
     ) -> CopySettings:
         """Return the settings of tasks that copy with these options."""
         given = {each.name: getattr(options, each.name) for each in fields(CopyOptions)}
-        return cls(source, destination, group, copy_rules(source, options), **(given | found))
+        return cls(source, destination, group, copy_rules(source), **(given | found))

@@ -22,7 +22,7 @@ from ...option_values import check_range
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...timing import DEFAULT_TIMING, Timing
 from .acls import Acl, acl_commands, by_prefix, prefixes_of
-from .copy_options import COPY_DEFAULTS, CopyOptions, copy_rules
+from .copy_options import COPY_DEFAULTS, CopyOptions
 from .follow_options import Follower, FollowOptions, GroupSelection, groups_option
 from .http_access import HttpOptions
 from .steering import SteeringOptions
@@ -88,7 +88,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         group="mirror",
     )
     start: Start = option(
-        kinds.time("earliest|latest|TIMESTAMP", lambda option, value: Start.parse(option, value)),
+        kinds.time("earliest|latest|TIMESTAMP", Start.parse),
         "start position for partitions without a committed position: earliest, latest (partitions that are "
         "newer than the group's first start begin at their first record), or a timestamp (milliseconds since "
         "1970, or ISO 8601)",
@@ -96,7 +96,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         group="mirror",
     )
     until: Until | None = option(
-        kinds.time("now|TIMESTAMP|OFFSET", lambda option, value: Until.parse(option, value)),
+        kinds.time("now|TIMESTAMP|OFFSET", Until.parse),
         "copy the records before the first one of this time, or before this offset of the only partition, "
         "then exit. The mirror copies meanwhile, and waits for what is to come. The word now is the same as "
         "--once. A whole number below 100,000,000,000 is an offset, and offset:N is any",
@@ -270,10 +270,6 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         """Return the commands by which an administrator grants ACLs to this process, as a sentence."""
         commands = self.acl_commands(acls, is_own=True, creates=creates)
         return f"As an administrator: {' && '.join(commands)}"
-
-    def rules(self) -> str:
-        """Return the digest of the decisions about records; see :func:`copy_rules`."""
-        return copy_rules(self.source, self)
 
     def group_between(self, source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
         """Return the user's group, or :func:`default_group`, which may raise."""

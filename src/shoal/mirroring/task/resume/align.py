@@ -18,7 +18,7 @@ from ....client.scan import read_one_batch_each
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, ShoalError
 from ....topic_partition import TopicPartition
-from ...model.copy_options import CopySettings, all_copy_rules
+from ...model.copy_options import CopySettings
 from ...model.position import MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
 from ..committer import Commits
@@ -238,7 +238,7 @@ class _Alignment:
         source, destination, settings = self._clusters.source, self._clusters.destination, self._settings
         position = copy.skip(position)
         offsets, before = position.offsets, position.before_cut
-        if position.rules not in {settings.rules, *all_copy_rules(settings.source)}:
+        if position.rules != settings.rules:
             # No count of another isolation level is trusted.
             offsets, before = offsets.counted_otherwise(), before and before.counted_otherwise()
         return replace(
