@@ -191,9 +191,9 @@ def test_login_refused_by_a_moved_coordinator_keeps_the_group(broker: Broker, lo
             logins.accepts, logins.attempts = False, 0
             broker.stop()
             second.groups.open()
-            wait_until(lambda: logins.attempts >= 2 or lock.lost is not None)
-            assert lock.lost is None
+            wait_until(lambda: logins.attempts >= 2 or lock.failure is not None)
+            assert lock.failure is None
             logins.accepts = True
             beats = len(renewed)
             wait_until(lambda: len(renewed) > beats + 2)
-            assert lock.lost is None
+            assert lock.failure is None

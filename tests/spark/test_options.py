@@ -102,7 +102,7 @@ def test_unknown_option_of_a_sink_is_refused() -> None:
 
 
 def test_topics_are_renamed_as_by_the_command_line() -> None:
-    assert write(rename=r"(.*)=dr.\1").topic_mapping().destination_of("orders") == "dr.orders"
+    assert write(rename=r"(.*)=dr.\1").names.destination_of("orders") == "dr.orders"
 
 
 def test_properties_file_is_read_and_options_take_precedence(tmp_path: Path) -> None:

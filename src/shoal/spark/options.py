@@ -17,7 +17,7 @@ from shoal.client.config import ClientConfig, read_servers
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.option_values import check_range, parse_flag, parse_whole
+from shoal.option_values import check_range, parse_choice, parse_flag, parse_whole
 from shoal.properties_file import read_properties_file
 from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
@@ -111,13 +111,13 @@ class WriteOptions:
 
     Attributes:
         destination: The cluster to write to.
-        rename: As ``--rename``: the destination topics' names by the rows' topics.
+        names: By the option ``rename``, the destination topics' names of the rows' topics.
         allow_gaps: ``allowGaps``: whether offsets may be missing between one row with bytes and the next.
 
     """
 
     destination: ClientConfig
-    rename: str | None
+    names: TopicSelection
     allow_gaps: bool
 
     @classmethod
@@ -135,15 +135,11 @@ class WriteOptions:
         destination = _client("destination", left, "kafka.")
         parsed = cls(
             destination=destination,
-            rename=left.pop("rename", None),
+            names=TopicSelection(".*", rename=left.pop("rename", None)),
             allow_gaps=_flag(left, "allowGaps"),
         )
         _nothing_left(left)
         return parsed
-
-    def topic_mapping(self) -> TopicSelection:
-        """Return the mapping of topics' names."""
-        return TopicSelection(topics="(.*)", rename=self.rename)
 
 
 def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:
@@ -243,11 +239,7 @@ def row_kind(value: str | None) -> RowKind:
         ConfigError: There is no such kind.
 
     """
-    try:
-        return RowKind((value or RowKind.BYTES.value).lower())
-    except ValueError:
-        kinds = ", ".join(each.value for each in RowKind)
-        raise ConfigError(f"option rows: {value!r} is not one of {kinds}") from None
+    return parse_choice("option rows", value or RowKind.BYTES, RowKind)
 
 
 def _nothing_left(left: Mapping[str, str]) -> None:

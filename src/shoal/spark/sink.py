@@ -26,7 +26,7 @@ from shoal.client.broker_state import last_sequence
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
 from shoal.client.lot import Limits, Lot, Refused, open_gate
-from shoal.client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
+from shoal.client.offsets import EARLIEST, LATEST, answered, list_offsets, log_end_offsets
 from shoal.client.scan import read_batches
 from shoal.client.send import send
 from shoal.error_codes import ErrorCode
@@ -58,12 +58,10 @@ class _Sink:
         """Write the batches of one task's rows. Runs in the task."""
         if context := TaskContext.get():
             refuse_speculation(context.getLocalProperty)
-        destination = self._options.destination
-        written = write_rows(iterator, destination, self._mapping, self._options.allow_gaps, self._writer)
+        options = self._options
+        name_of = options.names.destination_of
+        written = write_rows(iterator, options.destination, name_of, options.allow_gaps, self._writer)
         return WrittenPartitions(tuple(written))
-
-    def _mapping(self, topic: str) -> str:
-        return self._options.topic_mapping().destination_of(topic)
 
     def _check_tasks(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Refuse rows of one partition in several tasks, since their order is undefined."""
@@ -238,16 +236,16 @@ def _last_sequence(cluster: Cluster, partition: TopicPartition, producer_id: int
 
 
 def bounds_of(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
-    start = list_offsets(cluster, {partition: EARLIEST})[partition]
-    end = log_end_offsets(cluster, [partition])[partition]
-    high_watermark = list_offsets(cluster, {partition: LATEST})[partition]
-    for answer in (start, end, high_watermark):
-        if isinstance(answer, ShoalError):
-            cluster.refresh([partition.topic])
-            raise answer
-    assert isinstance(start, int)
-    assert isinstance(end, int)
-    assert isinstance(high_watermark, int)
+    answers = (
+        list_offsets(cluster, {partition: EARLIEST}),
+        log_end_offsets(cluster, [partition]),
+        list_offsets(cluster, {partition: LATEST}),
+    )
+    try:
+        start, end, high_watermark = (answered(each)[partition] for each in answers)
+    except ShoalError:
+        cluster.refresh([partition.topic])
+        raise
     if high_watermark < end:
         # Records of a former attempt cannot be read yet, and an election may remove them.
         where = f"{partition} on {cluster}: high watermark {high_watermark}, log end {end}"

@@ -145,7 +145,7 @@ def test_mirror_whose_place_is_taken_commits_nothing_more_and_ends_without_takin
         assert "FENCED_INSTANCE_ID" in str(service.failure())
         later = faults.add(ApiKey.HEARTBEAT, times=None)
         assert faults.wait_for(later, hits=2, timeout_s=30.0)
-        assert successor.lost is None
+        assert successor.failure is None
         assert mirrors.committed("orders") == 2
 
 

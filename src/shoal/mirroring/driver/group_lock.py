@@ -169,16 +169,10 @@ class GroupLock:
         return {member.member_id: list(self._partitions) for member in members}
 
     @property
-    def lost(self) -> ShoalError | None:
-        """The error that ended the membership for good, if one did."""
-        return self._member.error
-
-    @property
     def failure(self) -> ShoalError | None:
         """The error with which the mirror has to end, once the group is lost."""
-        if self.lost is None:
-            return None
-        return ShoalError(f"the mirror lost its consumer group and has ended: {self.lost}")
+        lost = self._member.error
+        return lost and ShoalError(f"the mirror lost its consumer group and has ended: {lost}")
 
     def acquire(self, assignment: Iterable[TopicPartition], patience_s: float) -> None:
         """
