@@ -88,11 +88,11 @@ def parse_choices(option: str, value: str | Iterable[str | E], choices: Iterable
     """Read several of these members of an enum: their values, separated by commas, or themselves."""
     members: dict[object, E] = {each.value: each for each in choices}
     parts = value.split(",") if isinstance(value, str) else value
-    found = [each.strip().lower() if isinstance(each, str) else each for each in parts]
+    found = [each if isinstance(each, enum.Enum) else each.strip().lower() for each in parts]
     for each in found:
-        if isinstance(each, str) and each and each not in members:
+        if not isinstance(each, enum.Enum) and each and each not in members:
             raise ConfigError(_not_one_of(option, each, list(map(str, members))))
-    return frozenset(members[each] if isinstance(each, str) else each for each in found if each)
+    return frozenset(each if isinstance(each, enum.Enum) else members[each] for each in found if each)
 
 
 def _not_one_of(option: str, value: object, values: Sequence[str]) -> str:

@@ -16,15 +16,8 @@ from shoal.cli.live_report import LiveReport
 from shoal.cli.output import stamp_lines
 from shoal.cli.plain_report import JsonReport, PlainReport, summary_rows
 from shoal.cli.report import progress_until_unread, report_to
-from shoal.mirroring.model.progress import (
-    GarbageCollection,
-    HeldBack,
-    PartitionIncident,
-    Phase,
-    Progress,
-    Summary,
-    line,
-)
+from shoal.mirroring.model.incidents import Incident, IncidentKind
+from shoal.mirroring.model.progress import GarbageCollection, HeldBack, Phase, Progress, Summary, line
 from tests.snapshots import Texts
 
 PROGRESS = Progress(
@@ -63,9 +56,9 @@ SUMMARY = Summary(
 )
 
 
-RETENTION = PartitionIncident("a-1", "source-retention", "the log begins at 7", 3, continued=True)
-RESET = PartitionIncident("a-2", "source-reset", "it was created again", None, continued=True)
-FOREIGN = PartitionIncident("a-0", "foreign-records", "somebody else wrote", 0, continued=False)
+RETENTION = Incident(IncidentKind.SOURCE_RETENTION, "the log begins at 7", 3, True, "a-1")
+RESET = Incident(IncidentKind.SOURCE_RESET, "it was created again", None, True, "a-2")
+FOREIGN = Incident(IncidentKind.FOREIGN_RECORDS, "somebody else wrote", partition="a-0")
 
 
 def test_incident_is_printed_once(capsys: pytest.CaptureFixture[str], texts: Texts) -> None:

@@ -12,15 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
-from ..mirroring.model.incidents import IncidentKind
-from ..mirroring.model.progress import (
-    LONG_TRANSACTION_S,
-    PartitionIncident,
-    Phase,
-    Progress,
-    Summary,
-    line,
-)
+from ..mirroring.model.incidents import Incident, IncidentKind
+from ..mirroring.model.progress import LONG_TRANSACTION_S, Phase, Progress, Summary, line
 from ..mirroring.model.text import first_few, utc
 from .output import print_json, say, table
 
@@ -72,7 +65,7 @@ def _news(progress: Progress) -> Iterator[tuple[_Place, str]]:
             yield _Place("held", name), sentence
     for number, incident in enumerate(progress.incidents, progress.incidents_before + 1):
         # Other incidents are the reason of a stop, and a skipped batch has a warning of its own.
-        if incident.continued and incident.kind != IncidentKind.SEND_FAILURE.value:
+        if incident.continued and incident.kind is not IncidentKind.SEND_FAILURE:
             yield _Place("incident", incident.partition, number), f"continued after {incident_text(incident)}"
 
 
@@ -232,11 +225,11 @@ def _state_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "held back", f"{summary.held_back_records:,} records, by open transactions of the source"
 
 
-def incident_text(incident: PartitionIncident) -> str:
+def incident_text(incident: Incident) -> str:
     """Return an incident as ``source-retention (200 source offsets lost): the source has no offset 7 …``."""
     lost = "an unknown number of" if incident.lost is None else f"{incident.lost:,}"
     # Not each offset that retention deleted, or that the source does not send, had a record.
-    is_of_offsets = IncidentKind(incident.kind).policy is IncidentKind.SOURCE_RETENTION
+    is_of_offsets = incident.kind.policy is IncidentKind.SOURCE_RETENTION
     unit = "source offset" if is_of_offsets else "record"
     return f"{incident.kind} ({lost} {unit}{'s' * (incident.lost != 1)} lost): {incident.reason}"
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shoal.mirroring.model.acknowledged import AcknowledgedRun
-from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.incidents import Incident, IncidentKind
 from shoal.mirroring.model.partition import PartitionStatus
-from shoal.mirroring.model.progress import HeldBack, PartitionIncident
+from shoal.mirroring.model.progress import HeldBack
 from shoal.mirroring.model.reports import left_out_report
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.timing import Clock
@@ -24,8 +24,8 @@ def test_incidents_are_shown_in_their_order() -> None:
     metrics.apply(report(incidents=[["foreign-records", "somebody else", 0, False]]))
     metrics.apply(report())
     assert metrics.progress().incidents == (
-        PartitionIncident("topic-1", "source-retention", "its log begins at 7", 3, True),
-        PartitionIncident("topic-0", "foreign-records", "somebody else", 0, False),
+        Incident(IncidentKind.SOURCE_RETENTION, "its log begins at 7", 3, True, "topic-1"),
+        Incident(IncidentKind.FOREIGN_RECORDS, "somebody else", partition="topic-0"),
     )
 
 

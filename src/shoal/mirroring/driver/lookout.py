@@ -22,9 +22,8 @@ from ...errors import ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
 from ..model.acls import needed_acls
-from ..model.incidents import IncidentKind
+from ..model.incidents import Incident, IncidentKind
 from ..model.position import MirrorPosition, is_another_topic
-from ..model.progress import PartitionIncident
 from ..model.reports import left_out_report, stopped_report
 from ..model.text import first_few, once_each
 from ..positions import GroupPositions
@@ -43,7 +42,7 @@ from .schedule import Running
 __all__ = ["CopyWatch", "Discovery", "Lookout", "Watch", "prepare_again", "refuse_more_partitions"]
 
 #: Looks take at most this part of a core: at 10,000 partitions one takes a second of CPU.
-_MOST_BUSY = 1 / 60
+_MOST_BUSY = 1 / 100
 
 
 class Watch(abc.ABC):
@@ -369,8 +368,7 @@ class Discovery(Watch):
             self._problem = problem
             self._warn(problem)
             largest = max(wanted, key=lambda topic: wanted[topic])
-            kind = IncidentKind.NEW_PARTITIONS.value
-            self._mirror.metrics.count(PartitionIncident(largest, kind, problem, 0, continued=False))
+            self._mirror.metrics.count(Incident(IncidentKind.NEW_PARTITIONS, problem, partition=largest))
         return False
 
     def _too_many(self, wanted: Mapping[str, int], left: int) -> str:

@@ -180,8 +180,7 @@ class PartitionSchedule:
 
     def held_up(self) -> list[TopicPartition]:
         """Return the partitions that wait, or are stopped or paused: no task reports their ends."""
-        steering = self._metrics.steering
-        paused = frozenset() if steering is None else steering.paused
+        paused = self._metrics.steering.paused
         return [
             partition
             for partition, each in self._metrics.partitions().items()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from ...errors import ConfigError, ShoalError
 from ...nearest import did_you_mean
@@ -87,29 +88,31 @@ class Steering:
         self._retry = retry
         self._create_lost = create_lost
         self._lock = threading.Lock()  # held during a command that steers, and a look
-        self._set(tuple(dict.fromkeys(mirror.options.pause)), mirror.options.limit)
+        expressions = tuple(dict.fromkeys(mirror.options.pause))
+        self._set(paused_expressions=expressions, limit=mirror.options.limit)
         if known := self.status.sentences:
             mirror.notify(f"steering: {', '.join(known)}")
 
     @property
     def status(self) -> SteeringStatus:
         """The steering as of the last look, or of the last command."""
-        return self._metrics.steering or SteeringStatus()
+        return self._metrics.steering
 
     def look(self) -> None:
         """Pause new topics that an expression selects."""
         with self._lock:
-            self._set(self.status.paused_expressions, self.status.limit)
+            self._set()
 
     def _topics_of(self, *expressions: str) -> frozenset[str]:
         names = self._mirror.schedule.names
         return frozenset[str]().union(*(topics_of(each, names) for each in expressions))
 
-    def _set(self, expressions: tuple[str, ...], limit: int | None) -> None:
-        """Steer the tasks."""
-        paused = self._topics_of(*expressions)
-        self._mirror.control.steer(paused, limit)
-        self._metrics.steering = SteeringStatus(paused, expressions, limit)
+    def _set(self, **changes: Any) -> None:
+        """Steer the tasks as before, but for these attributes of the status."""
+        status = replace(self.status, **changes)
+        paused = self._topics_of(*status.paused_expressions)
+        self._mirror.control.steer(paused, status.limit)
+        self._metrics.steering = replace(status, paused=paused)
 
     # Commands
 
@@ -154,9 +157,8 @@ class Steering:
 
     def _pause(self, expression: str) -> str:
         with self._lock:
-            before = self.status
-            others = (each for each in before.paused_expressions if each != expression)
-            self._set((*others, expression), before.limit)
+            others = (each for each in self.status.paused_expressions if each != expression)
+            self._set(paused_expressions=(*others, expression))
         count = len(self._topics_of(expression))
         topics = f"{count:,} topic{'' if count == 1 else 's'}"
         return f"paused {expression} ({topics}, and those that are found later)"
@@ -164,18 +166,18 @@ class Steering:
     def _resume(self, expression: str | None) -> str:
         """End one pause, or all."""
         with self._lock:
-            before = self.status
-            resumed = [each for each in before.paused_expressions if expression in (None, each)]
+            before = self.status.paused_expressions
+            resumed = [each for each in before if expression in (None, each)]
             if expression is not None and not resumed:
-                paused = ", ".join(before.paused_expressions) or "no topics"
+                paused = ", ".join(before) or "no topics"
                 raise ConfigError(f"resume: '{expression}' is not paused. Paused are: {paused}")
-            self._set(tuple(each for each in before.paused_expressions if each not in resumed), before.limit)
+            self._set(paused_expressions=tuple(each for each in before if each not in resumed))
         return f"resumed {', '.join(resumed)}" if resumed else "no topic was paused"
 
     def _set_limit(self, text: str) -> str:
         limit = None if text == "none" else parse_limit("limit", text)
         with self._lock:
-            self._set(self.status.paused_expressions, limit)
+            self._set(limit=limit)
         return "the mirror has no limit" if limit is None else f"limited the mirror to {rate_text(limit)}"
 
     def _check_lasts(self, name: str, remedy: str) -> None:

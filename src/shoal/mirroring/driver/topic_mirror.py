@@ -18,9 +18,9 @@ from ...errors import ShoalError
 from ...state_directory import state_dir
 from ..control import ControlServer
 from ..cutover.certificate import read_certificate
-from ..model.incidents import IncidentKind
+from ..model.incidents import Incident, IncidentKind
 from ..model.options import checkpoint_name
-from ..model.progress import PartitionIncident, Phase, Summary
+from ..model.progress import Phase, Summary
 from ..model.reports import SmallBatches
 from ..model.text import first_few, offsets
 from ..positions import GroupPositions
@@ -62,8 +62,8 @@ class TopicMirror:
             prepared.topics, run.metrics, on_small_batches=self._warn_of_small_batches
         )
         for name, error in prepared.unreadable.items():
-            kind = IncidentKind.UNREADABLE_TOPIC.value
-            run.metrics.count(PartitionIncident(name, kind, str(error), None, continued=False))
+            kind = IncidentKind.UNREADABLE_TOPIC
+            run.metrics.count(Incident(kind, str(error), lost=None, partition=name))
         mirror, started_ms = run.listen(schedule, group, resources), now_ms()
         control = mirror.control
         keeper = options.source.keeper or options.source
@@ -76,7 +76,7 @@ class TopicMirror:
             lock.acquire(prepared.partitions, START_PATIENCE_S)
             if options.from_certificate is not None:
                 self._go_back(options.from_certificate, group, control)
-            steering = self._steer(mirror) if options.is_steered else None
+            steering = self._steer(mirror)
             following = Following(mirror)
             if options.sync:
                 following.look_at_once()
@@ -159,13 +159,12 @@ class TopicMirror:
             self._run.notify(f"{first_few(begun)}: mirrored back from the cut of {certificate.at}")
 
     def _add(
-        self, schedule: PartitionSchedule, lock: GroupLock, steering: Steering | None, topic: PreparedTopic
+        self, schedule: PartitionSchedule, lock: GroupLock, steering: Steering, topic: PreparedTopic
     ) -> None:
         """Have a topic copied that is new or back, or has new partitions."""
         added = schedule.add(topic)
         lock.extend(added)
-        if steering is not None:
-            steering.look()
+        steering.look()
         news = f"topic {topic.source} is back"
         if added:
             named = offsets(added[0].partition, added[-1].partition, "partition")

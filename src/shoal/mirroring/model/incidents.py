@@ -15,7 +15,7 @@ from ...error_codes import ErrorCode
 __all__ = ["POLICIES", "REFUSED_WRITERS", "Delivery", "Incident", "IncidentKind"]
 
 
-class IncidentKind(enum.Enum):
+class IncidentKind(enum.StrEnum):
     """The value is the kind's name in options, reports and summaries."""
 
     #: The destination partition holds records that are not the mirror's.
@@ -89,6 +89,7 @@ class Incident:
         lost: The number of source offsets that are never mirrored, or of records that the destination lost
             and the source no longer has; None if it is unknown.
         continued: Whether the partition continued; otherwise it stopped.
+        partition: The source partition, as ``topic-number``; empty in a report, which has the partition.
 
     """
 
@@ -96,3 +97,9 @@ class Incident:
     reason: str
     lost: int | None = 0
     continued: bool = False
+    partition: str = ""
+
+    @property
+    def known_loss(self) -> int:
+        """The known losses if the partition continued; 0 if it stopped."""
+        return (self.lost or 0) if self.continued else 0

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
 from ...numbers import counter, gauge
+from .incidents import Incident
 from .reports import Counted
 from .text import utc
 
@@ -22,7 +23,6 @@ __all__ = [
     "GarbageCollection",
     "GroupsStatus",
     "HeldBack",
-    "PartitionIncident",
     "Phase",
     "ProcessRole",
     "ProcessUsage",
@@ -31,7 +31,6 @@ __all__ = [
     "Totals",
     "clock",
     "line",
-    "lost_of",
 ]
 
 
@@ -144,32 +143,6 @@ class ClusterSilence:
         return f"the {self.name} cluster does not answer since {utc(self.since)}"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionIncident:
-    """
-    An incident (:class:`~shoal.mirroring.model.incidents.Incident`) and its partition, for reports.
-
-    Attributes:
-        partition: The source partition, as ``topic-number``.
-        kind: The name of the kind.
-        reason: The trace that the mirror found, as a sentence.
-        lost: The number of offsets or records that are never mirrored; None if it is unknown.
-        continued: Whether the partition continued.
-
-    """
-
-    partition: str
-    kind: str
-    reason: str
-    lost: int | None
-    continued: bool
-
-
-def lost_of(incident: PartitionIncident) -> int:
-    """Return the known losses of an incident after which the partition continued; 0 if it stopped."""
-    return (incident.lost or 0) if incident.continued else 0
-
-
 @dataclass(slots=True, kw_only=True)
 class Totals(Counted):
     """
@@ -203,7 +176,7 @@ class Totals(Counted):
     lag_records: int = 0
     lag_s: float | None = None
     held_back_records: int = 0
-    incidents: tuple[PartitionIncident, ...] = ()
+    incidents: tuple[Incident, ...] = ()
     incidents_before: int = 0
     lost_before: int = 0
     consumer_groups: Mapping[str, Any] | None = None
@@ -303,7 +276,7 @@ class Summary(Totals):
     @property
     def lost(self) -> int:
         """The known number of offsets or records that are never mirrored."""
-        return self.lost_before + sum(map(lost_of, self.incidents))
+        return self.lost_before + sum(each.known_loss for each in self.incidents)
 
     @property
     def exit_code(self) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import PartitionStopped
@@ -186,15 +186,8 @@ class CopyReport:
         """Return the report as JSON."""
         stopped, counters = self.stopped, self.counters
         return {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
-            "source_offset": self.source_offset,
-            "end_offset": self.end_offset,
-            "committed_offset": self.committed_offset,
-            "newest_ms": self.newest_ms,
-            "waiting_for": self.waiting_for,
-            "commit_waits_for": self.commit_waits_for,
-            "held_back": self.held_back,
+            **self.partition._asdict(),
+            **{name: getattr(self, name) for name in _PLAIN},
             "stopped": stopped
             and [stopped.offset, stopped.reason, stopped.unmirrored_from, stopped.can_heal],
             "since": counters.since,
@@ -211,21 +204,21 @@ class CopyReport:
         partition = TopicPartition(values["topic"], values["partition"])
         return cls(
             partition,
-            values["source_offset"],
-            values["end_offset"],
-            values["committed_offset"],
-            values["newest_ms"],
-            values["waiting_for"],
-            values["commit_waits_for"],
-            values["held_back"],
-            PartitionStopped(*partition, *values["stopped"]) if values["stopped"] else None,
-            Counters(
+            stopped=PartitionStopped(*partition, *values["stopped"]) if values["stopped"] else None,
+            counters=Counters(
                 since=values["since"],
                 runs=values["runs"],
                 incidents=[Incident(IncidentKind(kind), *rest) for kind, *rest in values["incidents"]],
                 **{name: values[name] for name in numbers_of(Counted)},
             ),
+            **{name: values[name] for name in _PLAIN},
         )
+
+
+#: The values of a report that are in its JSON as they are.
+_PLAIN = tuple(
+    each.name for each in fields(CopyReport) if each.name not in ("partition", "stopped", "counters")
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class MirrorState:
         processes: Its processes that have not ended.
         followed: The last round of each kind.
         groups: The consumer groups that follow the records; None if none do.
-        steering: How it is steered; None if nothing steers it.
+        steering: How it is steered.
 
     """
 
@@ -74,7 +74,7 @@ class MirrorState:
     processes: Sequence[ProcessUsage]
     followed: Mapping[str, FollowRound]
     groups: GroupsStatus | None
-    steering: SteeringStatus | None
+    steering: SteeringStatus
     states: Mapping[str, int] = gauge(
         "shoal_partitions",
         "Partitions by state. Each is in one state, so the states add up to all partitions.",
@@ -113,7 +113,7 @@ class MirrorState:
             },
             "incident_counts": self.incidents,
             "followed": [{"kind": kind, **asdict(each)} for kind, each in self.followed.items()],
-            "steering": None if self.steering is None else self.steering.to_json_object(),
+            "steering": self.steering.to_json_object(),
             "processes": [{**asdict(each), "role": each.role.value} for each in self.processes],
             "rows": rows,
         }
@@ -134,7 +134,7 @@ class MirrorState:
                 text(Counted, [(known, counts) for known, _, counts in rows]),
                 text(MirrorState, [("", self)]),
                 text(FollowRound, followed),
-                text(SteeringStatus, [("", self.steering)] if self.steering else []),
+                text(SteeringStatus, [("", self.steering)]),
                 text(GroupsStatus, [("", self.groups)] if self.groups else []),
                 text(ProcessUsage, processes),
                 text(GarbageCollection, [(known, each.gc) for known, each in processes if each.gc]),

@@ -154,8 +154,3 @@ class SteeringOptions:
         default=(),
         group="steering",
     )
-
-    @property
-    def is_steered(self) -> bool:
-        """Whether any of these options was given."""
-        return self.control is not None or self.limit is not None or bool(self.pause)

@@ -18,18 +18,16 @@ from ...timing import SYSTEM_CLOCK, Clock
 from ...topic_partition import TopicPartition
 from ..model.acknowledged import AcknowledgedRun
 from ..model.follow_options import Follower
-from ..model.incidents import IncidentKind
+from ..model.incidents import Incident, IncidentKind
 from ..model.partition import PartitionState, PartitionStatus
 from ..model.progress import (
     ClusterSilence,
     GroupsStatus,
     HeldBack,
-    PartitionIncident,
     Phase,
     ProcessRole,
     ProcessUsage,
     Progress,
-    lost_of,
 )
 from ..model.reports import CopyReport, Counted, ProcessReport, TaskReport
 from ..model.state import FollowRound, MirrorState
@@ -57,7 +55,7 @@ class Metrics:
         task_cpu_s: CPU seconds of all tasks.
         engines: How tasks run the inner loops: ``native``, ``Python``, or both on machines that differ.
         followed: The last round over each kind of settings; none of what was never compared.
-        steering: How the mirror is steered; None if nothing steers it.
+        steering: How the mirror is steered.
         groups: The state of the consumer groups that follow the records; None if none do.
         last_report_at: Unix time of the last report of a task; None before the first.
 
@@ -80,7 +78,7 @@ class Metrics:
         """
         self.clock = clock
         self.followed: dict[Follower, FollowRound] = {}
-        self.steering: SteeringStatus | None = None
+        self.steering = SteeringStatus()
         self.groups: GroupsStatus | None = None
         self.last_report_at: float | None = None
         self.task_cpu_s = 0.0
@@ -95,7 +93,7 @@ class Metrics:
         self._gone: dict[TopicPartition, PartitionState] = {}
         self._counted = Counted()
         self._samples: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
-        self._incidents: deque[PartitionIncident] = deque()
+        self._incidents: deque[Incident] = deque()
         self._incident_counts: Counter[str] = Counter({each.value: 0 for each in IncidentKind})
         self._lost_before = 0
         self._reported: tuple[float, float] | None = None
@@ -177,31 +175,29 @@ class Metrics:
     def _apply_partition(self, report: CopyReport, process: str | None, now: float) -> None:
         partition = report.partition
         for each in report.counters.incidents:
-            self._add(
-                PartitionIncident(str(partition), each.kind.value, each.reason, each.lost, each.continued)
-            )
+            self._add(replace(each, partition=str(partition)))
         before = self._known(partition)
         after = self._partitions[partition] = before.after(report, process, now)
         if after.counts is not before.counts:
             self._counted = self._counted.moved(before.counts, after.counts)
 
     def _known(self, partition: TopicPartition) -> PartitionState:
-        known = self._partitions.get(partition)
+        if known := self._partitions.get(partition):
+            return known
         gone = self._gone.get(partition, PartitionState(partition, self.clock))
-        return known or replace(gone, silence=self._silence)
+        return replace(gone, silence=self._silence)
 
-    def count(self, incident: PartitionIncident) -> None:
+    def count(self, incident: Incident) -> None:
         """Count an incident that is in no report."""
         with self._lock:
             self._add(incident)
 
-    def _add(self, incident: PartitionIncident) -> None:
+    def _add(self, incident: Incident) -> None:
         """Count an incident, and keep the newest: there may be thousands of foreign batches."""
         self._incident_counts[incident.kind] += 1
         self._incidents.append(incident)
         if len(self._incidents) > _KEPT_INCIDENTS:
-            oldest = self._incidents.popleft()
-            self._lost_before += lost_of(oldest)
+            self._lost_before += self._incidents.popleft().known_loss
 
     def set_clusters(self, clusters: Mapping[str, ClusterSilence | None]) -> None:
         """Set which of the clusters that were looked at do not answer; None for one that does."""

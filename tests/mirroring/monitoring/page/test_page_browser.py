@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.mirroring.model.follow_options import Follower
-from shoal.mirroring.model.progress import ClusterSilence, GroupsStatus, PartitionIncident, Summary
+from shoal.mirroring.model.incidents import Incident, IncidentKind
+from shoal.mirroring.model.progress import ClusterSilence, GroupsStatus, Summary
 from shoal.mirroring.model.state import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About
@@ -362,7 +363,7 @@ def report(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_report_has_the_charts_and_sends_no_request(browser: Browser, report: Path, scheme: str) -> None:
-    incident = PartitionIncident("topic-00-9", "source-retention", "deleted", 200, True)
+    incident = Incident(IncidentKind.SOURCE_RETENTION, "deleted", 200, True, "topic-00-9")
     with watch(busy(), report) as shown:
         shown.end(ended(stopped={"topic-00-3": "refused"}, incidents=(incident,)))
     browser.prefer(scheme)

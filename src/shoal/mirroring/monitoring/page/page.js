@@ -283,7 +283,7 @@ function showSections(data) {
       ["Reason", "reason", (row) => row.reason],
     ], rows),
   ]);
-  show("steering", data.steering ? orNull(data.steering.sentences) : null, (sentences) => [heading("Steering"), ...paragraphs(sentences)]);
+  show("steering", orNull(data.steering.sentences), (sentences) => [heading("Steering"), ...paragraphs(sentences)]);
   const compared = data.followed.map((row) => ({ ...row, age: duration(Math.max(0, data.now_ms / 1000 - row.at_s)) }));
   document.getElementById("followed").classList.toggle("warn", compared.some((row) => row.differing));
   show("followed", orNull(compared), (rows) => [
