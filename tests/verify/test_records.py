@@ -122,19 +122,6 @@ def later(found: Sequence[Content]) -> list[Content]:
     return [each._replace(timestamp=each.timestamp + 1000, value=b"later") for each in found]
 
 
-def test_verify_after_compaction_does_not_compare_records_without_a_key(sides: Sides) -> None:
-    keyless = [each._replace(key=None) for each in items(2, 90)]
-    sides.plain(3)
-    sides.holed([0, 2, 3], 6, Codec.NONE)
-    sides.plain(2)
-    sides.mirror()
-    lay_out(sides.brokers, cut([*sides.items[:6], *keyless, *sides.items[6:]], 3))
-    report = sides.report()
-    assert (report.outcome, report.removed) == (Outcome.NOT_COMPARED, 0)
-    assert [each.destination for each in report.not_compared] == [(6, 8)]
-    assert re.search(r"cluster.*copied", report.not_compared[0].reason)
-
-
 # Bounds
 
 

@@ -22,21 +22,6 @@ from tests.world.logs import lose_tail
 from tests.world.waiting import wait_until
 
 
-@pytest.mark.parametrize("fetch_raw_bytes", [False, True])
-def test_consumer_follows_moved_leaders(fetch_raw_bytes: bool) -> None:
-    with BrokerCluster(2) as cluster:
-        cluster.create_topic("topic", 2)
-        log = History(cluster.nodes[0].log("topic", 0))
-        with consumer(cluster, fetch_raw_bytes=fetch_raw_bytes) as ours:
-            ours.assign([FIRST])
-            seen: list[int] = []
-            for number in range(6):
-                cluster.move_leader("topic", 0, number % 2 + 1)
-                log.plain(2, leader_epoch=log.log.leader_epoch)
-                seen += [record.offset for record in take(ours, 1 if fetch_raw_bytes else 2)]
-            assert seen == ([1, 3, 5, 7, 9, 11] if fetch_raw_bytes else list(range(12)))
-
-
 def test_consumer_follows_stopped_and_restarted_nodes() -> None:
     with BrokerCluster(2) as cluster:
         cluster.create_topic("topic", 1)

@@ -361,19 +361,6 @@ def expire_former_member(broker: Broker, clock: Ahead) -> None:
 
 
 @pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
-@pytest.mark.parametrize("drop", ["before", "after"])
-def test_membership_after_lost_connection_continues(
-    broker: Broker, clock: Ahead, api: ApiKey, drop: str
-) -> None:
-    fault = broker.faults.add(api, drop=drop)  # type: ignore[arg-type]
-    with polled(broker, settings()) as member:
-        assert broker.faults.wait_for(fault)
-        if (api, drop) == (ApiKey.JOIN_GROUP, "after"):
-            expire_former_member(broker, clock)
-        wait_until(lambda: member.owned == ALL)
-
-
-@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
 @pytest.mark.parametrize(
     "code",
     [

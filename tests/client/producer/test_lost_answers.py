@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -14,7 +13,7 @@ from shoal import RecordMetadata
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, DeliveryTimedOut, Disconnected
 from shoal.protocol.apis import ApiKey
-from shoal_broker import Broker, BrokerCluster
+from shoal_broker import Broker
 from tests.client.producer.produced import producer, values
 from tests.world.contents import batches_of
 from tests.world.faults import answers
@@ -47,24 +46,6 @@ def test_unknown_producer_id_is_recovered(broker: Broker) -> None:
             broker.faults.add(ApiKey.PRODUCE, error=code)
             assert ours.send("topic", b"b", partition=0).result(10)
     assert values(broker) == [b"a", b"b", b"b"]
-
-
-def test_producer_waits_for_restarted_nodes() -> None:
-    with BrokerCluster(2) as cluster:
-        cluster.create_topic("topic", 2)
-        with producer(cluster, batch_size=100, request_timeout_ms=2000) as ours:
-            futures = []
-            for number in range(300):
-                if number in (50, 150):
-                    cluster.stop_node(number // 100 + 1)
-                if number in (100, 200):
-                    cluster.start_node(number // 100)
-                futures.append(ours.send("topic", b"%d" % number, partition=number % 2))
-                time.sleep(0.001)
-            assert ours.flush(30)
-        for partition in range(2):
-            stored = values(cluster.nodes[0], partition)
-            assert stored == [b"%d" % number for number in range(300) if number % 2 == partition]
 
 
 #: Any acknowledgement arrives within this time, on a busy machine as well.
