@@ -164,6 +164,21 @@ def test_source_that_lost_its_tail_as_its_copy_did_is_another_log(
     assert brokers.copied() == history.committed[:6]
 
 
+def test_source_that_loses_records_before_they_are_mirrored_ends_the_range(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 1)
+    brokers.run()
+    history.plain(1)
+    planned = brokers.ranges()
+    lose_tail(brokers.source, "topic", 2)
+    (stopped,) = brokers.run(planned).stopped
+    assert stopped.cause is IncidentKind.SOURCE_RESET
+    control = Watched()
+    assert brokers.going_on(IncidentKind.SOURCE_RESET).run(planned, control).complete
+    assert [lost for _, _, lost, _ in incidents_of(control)] == [1]
+
+
 def test_orphan_that_commits_while_its_successor_begins_shows_no_lost_tail(
     brokers: TwoBrokers, history: History
 ) -> None:
