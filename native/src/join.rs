@@ -5,8 +5,8 @@
 //! not fit its header, is left to Python, and so is everything behind it. So are batches at the end that are not
 //! enough for a joined one: it may be joined with others behind a marker or a gap.
 //!
-//! All batches are measured first, so that the joined ones are written once, into memory of the right size. What is
-//! decompressed for that is kept until then.
+//! All batches are measured first, so that the joined ones are written once, and no more than there is memory for. What
+//! is decompressed for that is kept until then.
 
 use crate::checksum::crc32c;
 use crate::varint::{Reader, varint, varint_size};
@@ -242,7 +242,7 @@ fn has_whole_batch(rest: &[u8]) -> bool {
             .is_ok_and(|length| length + LOG_OVERHEAD <= rest.len())
 }
 
-/// Write the joined batches, stamped, one behind the other; `to` has the size of all.
+/// Write the joined batches, stamped, one behind the other; `to` has room for all.
 pub fn write_joined(
     record_set: &[u8],
     position: usize,

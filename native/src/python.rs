@@ -13,7 +13,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyByteArray, PyBytes};
+use pyo3::types::PyBytes;
 
 use crate::fingerprint::fingerprint_plain as fingerprint;
 use crate::join;
@@ -24,7 +24,7 @@ use crate::tls::TlsSocket;
 use crate::walk::{Entry, LOG_APPEND_TIME, Stamp, TRANSACTIONAL, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 11;
+const INTERFACE: u32 = 12;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -109,14 +109,14 @@ fn stamp_plain<'py>(
     ))
 }
 
-/// Join the plain batches of a record set from `position` on.
+/// Join the plain batches of a record set from `position` on, stamped, one behind the other at the beginning of `to`.
 ///
-/// `decompress` gets a codec, records, and the most bytes that may come out; None is a batch to be left. Returns where the first other batch begins, how many records the joined ones have, their index as of `stamp_plain`,
-/// and the joined batches, stamped.
+/// `decompress` gets a codec, records, and the most bytes that may come out; None is a batch to be left. Returns where
+/// the first other batch begins, how many records the joined ones have, and their index as of `stamp_plain`.
 #[pyfunction]
 #[pyo3(signature = (
     record_set, position, *, first_offset, end_offset, producer_id, producer_epoch, base_sequence, transactional,
-    append_time, below_bytes, most_bytes, decompress
+    append_time, below_bytes, to, decompress
 ))]
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
 fn join_plain<'py>(
@@ -131,9 +131,10 @@ fn join_plain<'py>(
     transactional: bool,
     append_time: bool,
     below_bytes: usize,
-    most_bytes: usize,
+    mut to: PyBuffer<u8>,
     decompress: Py<PyAny>,
-) -> PyResult<(usize, u64, Bound<'py, PyBytes>, Bound<'py, PyByteArray>)> {
+) -> PyResult<(usize, u64, Bound<'py, PyBytes>)> {
+    let to = writable(&mut to)?;
     let bytes = readable(&record_set)?;
     check_position(position, bytes)?;
     let stamp = Stamp {
@@ -146,7 +147,7 @@ fn join_plain<'py>(
     };
     let limits = join::Limits {
         below_bytes,
-        most_bytes,
+        most_bytes: to.len(),
     };
     let mut failure = None;
     let open = |codec, records: &[u8], room| {
@@ -162,16 +163,11 @@ fn join_plain<'py>(
         return Err(error);
     }
     let entries: Vec<Entry> = found.groups.iter().map(join::Group::entry).collect();
-    let size = entries.iter().map(|each| each.size as usize).sum();
-    let joined = PyByteArray::new_with(py, size, |_| Ok(()))?;
-    let mut buffer = PyBuffer::get(&joined)?;
-    let to = writable(&mut buffer)?;
     py.detach(|| join::write_joined(bytes, position, &found, &stamp, to));
     Ok((
         found.groups.last().map_or(position, |each| each.end),
         records_of(&entries),
         PyBytes::new(py, &index_of(&entries)),
-        joined,
     ))
 }
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 __all__ = ["NATIVE", "LotRow", "Native", "RefusedRow"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 11
+_INTERFACE = 12
 
 
 class LotRow(NamedTuple):
@@ -94,9 +94,9 @@ class Native(Protocol):
         transactional: bool,
         append_time: bool,
         below_bytes: int,
-        most_bytes: int,
+        to: memoryview,
         decompress: Callable[[int, bytes, int], bytes | bytearray | memoryview | None],
-    ) -> tuple[int, int, bytes, bytearray]:
+    ) -> tuple[int, int, bytes]:
         """
         See :func:`shoal.records.join_plain`.
 

@@ -51,7 +51,7 @@ def joined(record_set: bytes | bytearray, **limits: int) -> Joined:
         transactional=bool(limits.get("transactional", False)),
         append_time=bool(limits.get("append_time", False)),
         below_bytes=limits.get("below_bytes", ANY_SIZE),
-        most_bytes=limits.get("most_bytes", ANY_SIZE),
+        to=memoryview(bytearray(limits.get("most_bytes", ANY_SIZE))),
     )
     assert found is not None
     return found
@@ -192,5 +192,5 @@ def test_position_behind_the_record_set_is_refused() -> None:
             transactional=False,
             append_time=False,
             below_bytes=1,
-            most_bytes=1,
+            to=memoryview(bytearray(1)),
         )

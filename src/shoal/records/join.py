@@ -13,6 +13,7 @@ from ..errors import CorruptBatch, UnsupportedBatch
 from ..native import NATIVE
 from .batch import ATTRIBUTES_OFFSET, CODEC_MASK, Codec
 from .compression import Bytes, decompress
+from .plain import ENTRY
 
 __all__ = ["Joined", "join_plain"]
 
@@ -25,7 +26,7 @@ class Joined(NamedTuple):
         end: The position behind the last that was joined; that of the first if there is none.
         records_count: The number of records in all of them.
         entries: An :data:`~shoal.records.ENTRY` for each joined batch.
-        batches: The joined batches, one behind the other.
+        batches: The joined batches, one behind the other: a view of the memory that they were written to.
         codec: The codec of the batches that they were.
 
     """
@@ -33,7 +34,7 @@ class Joined(NamedTuple):
     end: int
     records_count: int
     entries: bytes
-    batches: bytearray
+    batches: memoryview
     codec: Codec
 
 
@@ -49,7 +50,7 @@ def join_plain(
     transactional: bool,
     append_time: bool,
     below_bytes: int,
-    most_bytes: int,
+    to: memoryview,
 ) -> Joined | None:
     """
     Join plain batches of one codec, whose checksums match.
@@ -66,7 +67,8 @@ def join_plain(
         transactional: See :func:`~shoal.records.stamp_plain`.
         append_time: See there.
         below_bytes: A batch of this size is not joined, and batches of this size together are enough.
-        most_bytes: The most bytes of all joined batches, and of all that is decompressed for them.
+        to: Memory for the joined batches. No more than its size is written, nor decompressed for it, at a
+            time.
 
     Returns:
         None if the native module is not there.
@@ -74,7 +76,7 @@ def join_plain(
     """
     if NATIVE is None:
         return None
-    joined = NATIVE.join_plain(
+    end, records_count, entries = NATIVE.join_plain(
         record_set,
         position,
         first_offset=first_offset,
@@ -85,12 +87,12 @@ def join_plain(
         transactional=transactional,
         append_time=append_time,
         below_bytes=below_bytes,
-        most_bytes=most_bytes,
+        to=to,
         decompress=_decompress,
     )
-    is_any = joined[0] > position
-    codec_id = record_set[position + ATTRIBUTES_OFFSET + 1] & CODEC_MASK if is_any else Codec.NONE
-    return Joined(*joined, Codec(codec_id))
+    codec_id = record_set[position + ATTRIBUTES_OFFSET + 1] & CODEC_MASK if entries else Codec.NONE
+    size = sum(size for size, *_ in ENTRY.iter_unpack(entries))
+    return Joined(end, records_count, entries, to[:size], Codec(codec_id))
 
 
 def _decompress(codec_id: int, records: bytes, limit_bytes: int) -> Bytes | None:

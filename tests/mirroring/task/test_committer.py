@@ -19,6 +19,7 @@ from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned
 from shoal.mirroring.task.committer import Commits
+from shoal.mirroring.task.join_memory import JoinMemory
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition
@@ -47,7 +48,7 @@ def queue_behind_a_gap(copy: PartitionCopy) -> None:
     """Queue a record that the committed map does not lead to."""
     record_set = memoryview(batches.batch([b"one"], base_offset=3))
     fetched = FetchedPartition(*copy.source, 0, 9, 9, 0, [], record_set)
-    copy.take(fetched, IsolationLevel.READ_COMMITTED)
+    copy.take(fetched, IsolationLevel.READ_COMMITTED, JoinMemory())
     assert not copy.progress.is_planned(0)
 
 

@@ -13,6 +13,7 @@ from shoal.mirroring.model.offset_map import OffsetMap
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import Assigned
+from shoal.mirroring.task.join_memory import JoinMemory
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.fetch import FetchedPartition
 from shoal.records import ENTRY, Codec
@@ -55,6 +56,18 @@ def test_joined_batch_is_complete_at_the_wanted_size(brokers: TwoBrokers, histor
     assert len(counts(brokers)) <= 6
 
 
+def test_joined_batches_of_a_response_go_out_each_to_its_partition(brokers: TwoBrokers) -> None:
+    """All are of the same size, so that the destination would take one for another."""
+    histories = brokers.topic("topic", 3)
+    for _ in range(3):
+        for name, history in zip((b"a", b"b", b"c"), histories, strict=True):
+            for _ in range(40):
+                history.store(history.batch([name]), shown=True)
+        run(brokers.with_settings(rebatch=Rebatch(60_000)))
+        brokers.assert_exact(*histories)
+    assert len(counts(brokers)) < 40
+
+
 def test_batches_that_expand_too_far_leave_the_joining_of_others_as_it_was(
     brokers: TwoBrokers, history: History
 ) -> None:
@@ -79,7 +92,7 @@ def test_response_that_expands_is_queued_in_slices(
     begun = OffsetMap.begun_at(0, 0)
     copy.align(MirrorPosition(0, 0, ProducerIdentity(1, 0), (0, 0), None, None, "rules", begun))
     response = FetchedPartition(*copy.source, 0, 60, 60, 0, [], memoryview(bytearray(records)))
-    copy.take(response, IsolationLevel.READ_COMMITTED)
+    copy.take(response, IsolationLevel.READ_COMMITTED, JoinMemory())
     sizes = []
     while not copy.state.is_over:
         lot = copy.progress.to_send(copy.destination, None, multi_batch=False)

@@ -31,6 +31,7 @@ from ...records import (
 )
 from ..model.copy_options import CopySettings
 from ..model.reports import Counters
+from .join_memory import JoinMemory
 from .progress import NO_LIMIT, Outgoing, Progress
 from .rebuilder import Rebuilder, as_it_came
 
@@ -74,6 +75,7 @@ class Intake:
         self.taken_bytes = 0
         self._progress = progress
         self._rest: tuple[memoryview, AbortedTransactions | None] | None = None
+        self._memory = JoinMemory()
         self._room = MADE_BYTES
         self._rebuilder = Rebuilder(settings, progress)
         self._keep_append_time = settings.keep_append_time
@@ -102,11 +104,14 @@ class Intake:
             _, decision, count = self._dropped.popleft()
             counters.decisions[decision] += count
 
-    def receive(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> None:
-        """Keep the partition's part of a response, for :meth:`take`."""
+    def receive(
+        self, fetched: FetchedPartition, isolation_level: IsolationLevel, memory: JoinMemory
+    ) -> None:
+        """Keep the partition's part of a response, and the memory to join its batches, for :meth:`take`."""
         is_committed = isolation_level is IsolationLevel.READ_COMMITTED
         aborted = AbortedTransactions(fetched.aborted_transactions) if is_committed else None
         self._rest = fetched.record_set, aborted
+        self._memory = memory
 
     def take(self, end_offset: int) -> bool:
         """
@@ -197,12 +202,12 @@ class Intake:
         joined = None if self._decodes_all else self._join(record_set, at, place)
         if joined is None:
             return at
-        batches = memoryview(joined.batches)
         codec = joined.codec if self._joined_codec is None else self._joined_codec
         if codec is Codec.NONE:
-            self._put_run(batches, joined.records_count, joined.entries, Decision.JOIN)
+            self._memory.keep(joined.batches)
+            self._put_run(joined.batches, joined.records_count, joined.entries, Decision.JOIN)
             return joined.end
-        for batch, entry in zip(split(batches), ENTRY.iter_unpack(joined.entries), strict=True):
+        for batch, entry in zip(split(joined.batches), ENTRY.iter_unpack(joined.entries), strict=True):
             _, records_count, _, self.source_leader_epoch = entry
             span = self.fetch_offset, self.fetch_offset + records_count
             each = compressed(batch, codec)
@@ -215,7 +220,8 @@ class Intake:
         most_bytes = min(self._max_decompressed_bytes, _JOINED_BYTES)
         if self._joined_codec is Codec.NONE:
             most_bytes = min(most_bytes, self._most_bytes)
-        return join_plain(record_set, at, **place, below_bytes=below_bytes, most_bytes=most_bytes)
+        room = self._memory.room(most_bytes)
+        return join_plain(record_set, at, **place, below_bytes=below_bytes, to=room)
 
     def _put_run(self, batches: memoryview, records_count: int, entries: bytes, decision: Decision) -> None:
         """Queue batches that were stamped for the place behind all that is queued."""

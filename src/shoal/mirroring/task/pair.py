@@ -29,6 +29,7 @@ from ...protocol.fetch import FetchedPartition, FetchResponse
 from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..model.acls import Acl
+from .join_memory import JoinMemory
 from .partition import PartitionCopy
 from .sender import Sender
 from .source_gaps import take_empty_answer
@@ -55,6 +56,7 @@ class Pair(Worker):
         self._leaders = leaders
         self._buffer_bytes = buffer_bytes
         self._throttle = Throttle(around.control)
+        self._memory = JoinMemory()
         self._by_source: dict[TopicPartition, PartitionCopy] = {}
         #: Partitions whose part of the fetch request may have to change, in this order.
         self._changed: dict[PartitionCopy, None] = {}
@@ -101,6 +103,7 @@ class Pair(Worker):
                 self._pause(self._timing.hold_look_s, self._throttle.wait)
             return
         response = self._fetcher.receive()
+        self._memory.begin_turn()
         touched = self._take(response)
         self._produce_slices(touched)
         if not self._control.stop_requested:
@@ -239,7 +242,7 @@ class Pair(Worker):
             return True
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
-        if size and copy.take(fetched, self._settings.source.isolation_level):
+        if size and copy.take(fetched, self._settings.source.isolation_level, self._memory):
             copy.state.waiting_for = None
             self._throttle.spend(copy.intake.taken_bytes)
             return True

@@ -25,6 +25,7 @@ from ..model.incidents import Incident, IncidentKind
 from ..model.position import MirrorPosition, topic_id_of
 from ..model.reports import Assigned, Counters
 from .intake import Intake
+from .join_memory import JoinMemory
 from .partition_state import PartitionState, StateMachine
 from .progress import Head, Progress
 from .trouble import Trouble, Troubles
@@ -221,16 +222,19 @@ class PartitionCopy:
         self.source_end = end_offset
         self.held_back = max(0, high_watermark - end_offset)
 
-    def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
+    def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel, memory: JoinMemory) -> bool:
         """
         Queue what a response brings, up to its first slice.
+
+        Args:
+            memory: For joined batches; until nothing of them is in flight.
 
         Returns:
             Whether there was any whole batch.
 
         """
         self.counters.bytes_in += len(fetched.record_set)
-        self.intake.receive(fetched, isolation_level)
+        self.intake.receive(fetched, isolation_level, memory)
         return self.take_slice()
 
     def take_slice(self) -> bool:
