@@ -163,6 +163,7 @@ class Assignment:
         self._wanted: Mapping[TopicPartition, Wanted] = {}
         self._holders: dict[TopicPartition, Member] = {}
         self._desired: dict[TopicPartition, Member] = {}
+        self._all_are_held = False
         self._is_stale = False
         self._recalled: set[TopicPartition] = set()
         self._unsettled: dict[TopicPartition, MemberId] = {}
@@ -321,6 +322,7 @@ class Assignment:
         self._is_stale = False
         wanted = {each: wanted for each, wanted in self._wanted.items() if not self._is_done(each)}
         self._desired = share_out(wanted, able, self._holders)
+        self._all_are_held = False
         # An alignment may take long, and would begin again in another task.
         for partition in self._partitions.in_trouble():
             if partition in wanted and (holder := self._holders.get(partition)) in able:
@@ -340,7 +342,10 @@ class Assignment:
 
     def _grant(self) -> None:
         """Give partitions that no task has to those that should have them."""
+        if self._all_are_held and not self._is_stale:
+            return  # of ten thousand partitions none may be without a task for hours
         without = [each for each in self._desired if each not in self._holders]
+        self._all_are_held = not without
         able = set(self._able) if without else set()
         free = [each for each in without if self._desired[each] in able and not self._is_unsettled(each)]
         free = self._partitions.takeable(free) if free else []

@@ -297,12 +297,21 @@ class Metrics:
     def _progress(self) -> Progress:
         now, (records_per_s, bytes_per_s) = self.clock.monotonic(), self._rates()
         rows = self._partitions
-        states = Counter(each.state for each in rows.values())
-        to_copy = sum(each.lag_records or 0 for each in rows.values() if not each.stopped)
+        # Of ten thousand partitions, most are idle.
+        idle = PartitionStatus.UP_TO_DATE
+        others = {
+            name: each
+            for name, each in rows.items()
+            if each.state is not idle or each.held_back_since is not None
+        }
+        states = Counter(each.state for each in others.values())
+        states[idle] += len(rows) - len(others)
+        to_copy = sum(each.lag_records or 0 for each in others.values() if not each.stopped)
         reasons = {
-            state: {str(name): each.reason or "" for name, each in rows.items() if each.state is state}
+            state: {str(name): each.reason or "" for name, each in others.items() if each.state is state}
             for state in (PartitionStatus.STOPPED, PartitionStatus.WAITING)
         }
+        ages = [age for each in others.values() if (age := each.lag_s) is not None]
         return Progress(
             **self._counted.counts(),
             elapsed_s=now - self._started,
@@ -312,8 +321,8 @@ class Metrics:
             waiting=reasons[PartitionStatus.WAITING],
             records_per_s=records_per_s,
             bytes_per_s=bytes_per_s,
-            lag_records=sum(each.lag_records or 0 for each in rows.values()),
-            lag_s=max((age for each in rows.values() if (age := each.lag_s) is not None), default=None),
+            lag_records=sum(each.lag_records or 0 for each in others.values()),
+            lag_s=max(ages, default=0.0 if states[idle] else None),
             remaining_s=to_copy / records_per_s if records_per_s > 0 else None,
             incidents=tuple(self._incidents),
             incidents_before=sum(self._incident_counts.values()) - len(self._incidents),
@@ -321,10 +330,10 @@ class Metrics:
             phase=self._phase.value,
             phase_s=now - self._phase_began,
             once=self._once,
-            held_back_records=sum(each.held_back_records for each in rows.values()),
+            held_back_records=sum(each.held_back_records for each in others.values()),
             held_back={
                 str(name): HeldBack(each.held_back_records, each.held_back_since)
-                for name, each in rows.items()
+                for name, each in others.items()
                 if each.held_back_since is not None
             },
             consumer_groups=None if self.groups is None else self.groups.to_json_object(self.clock.wall()),
