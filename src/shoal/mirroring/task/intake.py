@@ -104,9 +104,7 @@ class Intake:
             _, decision, count = self._dropped.popleft()
             counters.decisions[decision] += count
 
-    def receive(
-        self, fetched: FetchedPartition, isolation_level: IsolationLevel, memory: JoinMemory
-    ) -> None:
+    def receive(self, fetched: FetchedPartition, isolation_level: IsolationLevel, memory: JoinMemory) -> None:
         """Keep the partition's part of a response, and the memory to join its batches, for :meth:`take`."""
         is_committed = isolation_level is IsolationLevel.READ_COMMITTED
         aborted = AbortedTransactions(fetched.aborted_transactions) if is_committed else None

@@ -34,7 +34,7 @@ class JoinMemory:
     def room(self, most_bytes: int) -> memoryview:
         """Return unused memory, a view of at most so many bytes."""
         if len(self._rest) < min(most_bytes, _LEAST_BYTES):
-            # What has been used stays as long as batches lie there.
+            # Queued batches keep the former memory.
             self._whole = self._rest = memoryview(mmap.mmap(-1, _BYTES))
         return self._rest[:most_bytes]
 
