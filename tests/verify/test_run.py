@@ -11,6 +11,7 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, Outcome, verify
 from shoal.verify.slots import MOST_DIFFERENT
+from shoal.verify.tables import details, total
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.history import History
@@ -31,6 +32,7 @@ def test_verify_of_an_absent_topic_or_partition_is_not_compared(brokers: TwoBrok
     assert [str(each.source) for each in report.partitions] == ["nothing-0", "topic-0", "topic-1"]
     assert all("no such topic" in str(each.reason) for each in report.partitions)
     assert report.exit_code == 3
+    assert "3 of 3 partitions not compared" in total(report)
 
 
 def test_verify_reports_records_of_a_surplus_partition_as_extra(brokers: TwoBrokers) -> None:
@@ -68,7 +70,7 @@ def test_verify_retries_transient_errors(
     for broker in (brokers.source, brokers.destination):
         broker.faults.add(**fault)  # type: ignore[arg-type]
     report = verified(brokers)
-    assert (report.equal, report.records) == (True, 5)
+    assert (report.equal, report.records, report.decoded_records) == (True, 5, 0)
 
 
 def test_verify_with_a_lasting_error_is_not_compared(brokers: TwoBrokers, history: History) -> None:
@@ -164,3 +166,4 @@ def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, histo
     assert (len(report.differences), report.differences_omitted) == (100, 150)
     assert report.counts == {DifferenceKind.ALTERED: 250}
     assert report.records == 250
+    assert "245 more" in [*details(report, most_ranges=5)][5]

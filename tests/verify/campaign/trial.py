@@ -196,8 +196,10 @@ class Trial:
                 continue
             if not self._is_visible(fault, here, there):
                 continue
+            # The cleaner may have left nothing of an altered record but its double.
+            doubles = [range(at, at + 1) for at, item in self.theirs if item == fault.altered]
             if not any(
-                _meet(source, here) or _meet(destination, there)
+                _meet(source, here) or any(_meet(destination, each) for each in (there, *doubles))
                 for source, destination in (
                     *((each.source, each.destination) for each in self.report.differences),
                     *((each.source, each.destination) for each in self.report.not_compared),
