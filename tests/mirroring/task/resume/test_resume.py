@@ -57,6 +57,22 @@ def test_lost_tail_of_batches_without_epochs_is_found_though_the_log_has_grown(
     assert stopped.unmirrored_from == 1
 
 
+def test_lost_tail_of_an_epoch_behind_the_committed_position_is_found_where_it_begins(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 1, 1)
+    brokers.run()
+    log = brokers.source.log("topic")
+    log.begin_leader_epoch(log.leader_epoch + 1)
+    history.plain(1, 1, 1, leader_epoch=log.leader_epoch)
+    die_after(brokers, 2)
+    assert len(brokers.copied()) == 5
+    History(lose_tail(brokers.source, "topic", 4)).plain(1, 1)
+    (stopped,) = brokers.run().stopped
+    assert stopped.cause is IncidentKind.SOURCE_RESET
+    assert stopped.unmirrored_from == 4
+
+
 def test_offsets_committed_by_another_program_are_reported_and_not_used(
     brokers: TwoBrokers, history: History
 ) -> None:
