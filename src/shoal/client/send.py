@@ -1,7 +1,7 @@
 """
 Send the stamped batches of many partitions to their leader, and return what landed.
 
-The rules of exactly once that the sender keeps (docs/decisions, 0002):
+The rules of exactly once that the sender keeps (docs/architecture.md, "The rules"):
 
 - A request lists a partition once. A broker keeps the last of two, drops the other and reports success.
 - At most 5 requests are in flight: a broker remembers so many batches of a producer.

@@ -57,7 +57,7 @@ def test_lost_tail_of_batches_without_epochs_is_found_though_the_log_has_grown(
     assert stopped.unmirrored_from == 1
 
 
-def test_lost_tail_of_an_epoch_behind_the_committed_position_is_found_where_it_begins(
+def test_lost_tail_of_an_epoch_behind_the_committed_position_begins_at_its_first_offset(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 1, 1)
