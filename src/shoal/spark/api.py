@@ -40,8 +40,7 @@ def mirror(
 
     Args:
         options: The options, which are those of ``shoal mirror`` (docs/cli.md).
-        on_progress: A function that receives the progress about twice a second, in a thread of its own; of
-            thousands of partitions less often.
+        on_progress: A function that receives the progress about twice a second, in a thread of its own.
         on_run: A function that receives each acknowledged run of offsets, in any thread. Runs translate
             consumers' offsets.
         on_warning: A function that receives warnings as sentences, in any thread.

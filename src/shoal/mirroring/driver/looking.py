@@ -38,9 +38,6 @@ LOOK_INTERVAL_S = 0.1
 
 _PROGRESS_INTERVAL_S = 0.5
 
-#: Reports take at most this part of a core: one about 10,000 partitions takes some 10 ms.
-_MOST_BUSY = 1 / 200
-
 
 class Looking:
     """
@@ -70,8 +67,7 @@ class Looking:
             signals: The signals that may have set `stop`.
             stop: An event that ends the mirror once it is set.
             notify: A function for the answer to a stop, in any thread.
-            on_progress: A function that receives the progress about twice a second, of thousands of
-                partitions less often.
+            on_progress: A function that receives the progress about twice a second.
 
         """
         self.show: Callable[[], object] = lambda: None
@@ -103,7 +99,7 @@ class Looking:
             raise self._failed
 
     def _keep_looking(self) -> None:
-        looked_at, report_at, has_told, is_over = time.monotonic(), 0.0, False, False
+        reported_at, has_told, is_over = time.monotonic(), False, False
         while not is_over:
             is_over = self._over.wait(LOOK_INTERVAL_S)
             self.answer_stop()
@@ -111,14 +107,11 @@ class Looking:
             if self._is_stopping and not has_told:
                 has_told = True
                 self._report()
-            elif not is_over and now - looked_at >= _PROGRESS_INTERVAL_S:
-                looked_at = now
+            elif not is_over and now - reported_at >= _PROGRESS_INTERVAL_S:
+                reported_at = now
                 self.look_after()
-                if now >= report_at:
-                    began_s = time.thread_time()
-                    self.show()
-                    self._report()
-                    report_at = now + (time.thread_time() - began_s) / _MOST_BUSY
+                self.show()
+                self._report()
 
     def answer_stop(self) -> None:
         """Answer a stop once: in the thread that looks, or in the run, if that ends before a look."""
