@@ -157,6 +157,20 @@ def test_limit_of_the_mirror_holds_on_each_path(
         wait_until(lambda: records_in(brokers.destination, "topic") == 800)
 
 
+def test_limit_counts_each_slice_of_a_response_that_has_more_runs_than_a_commit(
+    brokers: TwoBrokers, driver: LookingDriver
+) -> None:
+    (history,) = brokers.topic()
+    for _ in range(6_000):
+        history.plain(1).gap(1)
+    driver.server.steer(limit=100_000)
+    with driver.running(open_ranges("topic")):
+        began_at = time.monotonic()
+        wait_until(lambda: copied_bytes(brokers, "topic") >= 200_000, 60)
+        assert time.monotonic() - began_at > 1.5
+        driver.server.steer()
+
+
 @pytest.mark.long
 def test_limit_that_two_tasks_share_is_exact_within_ten_percent_over_ten_seconds(
     brokers: TwoBrokers, driver: LookingDriver

@@ -11,7 +11,7 @@ from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
-from tests.world.clusters import TwoBrokers
+from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
 from tests.world.control import Watched
 from tests.world.faults import let_pass
@@ -52,6 +52,21 @@ def test_commit_metadata_too_large_stops_the_partition_before_the_first_record(
     (stopped,) = brokers.run().stopped
     assert "OFFSET_METADATA_TOO_LARGE" in stopped.reason
     assert brokers.copied() == []
+
+
+def test_map_that_the_coordinator_takes_no_more_stops_the_partition_until_it_does(
+    brokers: TwoBrokers, history: History
+) -> None:
+    for _ in range(150):
+        history.plain(1).gap(1)
+    die_after(brokers, 0)  # behind the commit of the map
+    assert len(brokers.position().plan) > 100
+    brokers.source.config["offset.metadata.max.bytes"] = "500"
+    (stopped,) = brokers.run().stopped
+    assert "OFFSET_METADATA_TOO_LARGE" in stopped.reason
+    brokers.source.config["offset.metadata.max.bytes"] = "4096"
+    assert brokers.run().complete
+    brokers.assert_exact(history)
 
 
 def test_failing_last_commit_is_retried_with_pauses(brokers: TwoBrokers, history: History) -> None:

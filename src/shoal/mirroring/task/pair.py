@@ -240,11 +240,11 @@ class Pair(Worker):
         if fetched.error_code:
             self._source_refuses(copy, fetched.error_code)
             return True
-        committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
+        level = self._settings.source.isolation_level
+        committed = level is IsolationLevel.READ_COMMITTED
         copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
-        if size and copy.take(fetched, self._settings.source.isolation_level, self._memory):
+        if size and self._spent_on(copy.take(fetched, level, self._memory), copy):
             copy.state.waiting_for = None
-            self._throttle.spend(copy.intake.taken_bytes)
             return True
         is_first = self._fetcher.first_of_full == copy.source
         if not throttled and is_first and fetched.preferred_read_replica < 0:
@@ -296,7 +296,13 @@ class Pair(Worker):
         sliced = [copy for copy in touched if copy.intake.has_rest]
         while sliced:
             self._produce(sliced)
-            sliced = [copy for copy in sliced if copy.take_slice() and copy.intake.has_rest]
+            sliced = [copy for copy in sliced if self._spent_on(copy.take_slice(), copy) and copy.intake.has_rest]
+
+    def _spent_on(self, has_taken: bool, copy: PartitionCopy) -> bool:
+        """Let the throttle count what a partition has just taken, if it has; return that."""
+        if has_taken:
+            self._throttle.spend(copy.intake.taken_bytes)
+        return has_taken
 
     def _produce(self, touched: Sequence[PartitionCopy]) -> None:
         """Send everything queued, wait until nothing is in flight, and bring the positions up to date."""
