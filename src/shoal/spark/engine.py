@@ -285,11 +285,13 @@ class _Jobs:
 def _described(job: CopyJob) -> str:
     """Return the description of a mirror's jobs in Spark's UI, whose tasks show no progress there."""
     options = job.options
-    address = options.ui or options.metrics
-    where = f"the page at {address}" if address else "the mirror's terminal"
+    # The terminal has the port that the system took for port 0.
+    served = {"the page": options.ui, "the metrics": options.metrics}
+    named = (f"{what} at {address}" for what, address in served.items() if address and address.port)
+    where = next(named, "the mirror's terminal")
     return (
         f"shoal mirrors {options.source.servers} to {options.destination.servers} as group "
-        f"{job.prepared.group}. Its tasks run as long as the mirror. Its progress is on {where}"
+        f"{job.prepared.group}. Its tasks run as long as the mirror. Look at {where}"
     )
 
 

@@ -38,7 +38,7 @@ _SOON_S = 14 * 86_400.0
 #: With NTP, clocks differ by milliseconds.
 _MOST_AHEAD_S = 60.0
 
-#: An idle mirror writes some MB: its log, and files that make Spark start faster.
+#: An idle mirror writes some MB, most of it Spark's log.
 _LEAST_FREE = 100 * 1024 * 1024
 _SCARCE = 1024 * 1024 * 1024
 

@@ -1,5 +1,5 @@
 """
-Let configurations of topics and ACLs follow the records; without ``--sync-…`` only compare them.
+Let configurations of topics and ACLs follow the records; without ``--sync`` only compare them.
 
 Nothing of this may end a mirror: whatever a cluster refuses is a warning. If a comparison that no option
 asks for fails, it has no result and warns of nothing: its reason may be a missing ACL, or no authorizer.

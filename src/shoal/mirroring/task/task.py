@@ -74,7 +74,7 @@ def follow_documents(settings: CopySettings, control: ControlConnection) -> None
     """
     Copy the partitions of the driver's documents, until an end is requested.
 
-    Everything acknowledged is committed then, or handed over.
+    Everything acknowledged is committed then.
 
     Raises:
         Stopped: The driver is gone.

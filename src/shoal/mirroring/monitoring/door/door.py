@@ -306,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not has_token and not guard.names_us(self.headers.get("Host")):
             self.send_error(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "the Host header names another server. Use an address, or option http-token-file",
+                "the Host header names another server. Use an address, or --http-token-file",
             )
             return False
         if has_token:
