@@ -12,19 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from shoal.archive import downloads
 from shoal.archive.directory import Archive
+from shoal.archive.reading import PartitionReader
 from shoal.archive.store import open_store
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import ask_offsets
-from shoal.errors import AccessRefused, ConfigError, Disconnected, ShoalError
+from shoal.errors import AccessRefused, BeingDownloaded, ConfigError, Disconnected, ShoalError
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.timing import Timing
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome
-from tests.archive.archives import add, new_archive, objects_of, plain, read_all
+from tests.archive.archives import add, new_archive, objects_of, plain, read_all, reader_of
 from tests.archive.archiving import Archiving, stored
 from tests.archive.failing_store import Answer, FailingStore, Fault, Request
+from tests.world import batches
 from tests.world.control import Watched
 from tests.world.source import SourcePartition
 from tests.world.task import TaskResult
@@ -266,3 +269,35 @@ def test_offset_in_the_name_of_an_object_is_no_status(url: str, store: FailingSt
     store.fault = lambda request: Answer(409, "OperationAborted")
     with pytest.raises(Disconnected):
         archive.store.write("topics/AccessDenied/00000000000000000403.1-1.json", b"{}")
+
+
+def test_time_that_only_markers_of_many_objects_have_downloads_each_once(
+    url: str, store: FailingStore, tmp_path: Path
+) -> None:
+    """Old records in transactions: only the markers are new."""
+    archive, objects = new_archive(url), 6
+    for number in range(objects):
+        begin = 3 * number
+        records = batches.batch(
+            [b"a", b"b"], base_offset=begin, base_timestamp=1_000, producer_id=7, flags=batches.TRANSACTIONAL
+        )
+        add(archive, bytes(records) + batches.marker(1, 7, base_offset=begin + 2), tmp_path, offset=begin)
+    add(archive, plain(2, base_offset=3 * objects, timestamp=10**14), tmp_path, offset=3 * objects)
+    downloaded: Counter[str] = Counter()
+
+    def count(request: Request) -> None:
+        if request.method == "GET" and request.key.endswith(".log"):
+            downloaded[request.key] += 1
+
+    store.fault = count
+    assert looked_up(reader_of(archive), 2_000) == (3 * objects, 10**14)
+    assert set(downloaded.values()) == {1}
+
+
+def looked_up(reader: PartitionReader, timestamp_ms: int) -> tuple[int, int] | None:
+    """Ask again, as a client does, until the offset of a time is there."""
+    while True:
+        try:
+            return reader.offset_at(timestamp_ms, 2**20)
+        except BeingDownloaded as pending:
+            downloads.wait_for_any([pending.address], 10.0)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
 from shoal.archive.description import DamagedObject
 from shoal.archive.directory import Archive
+from shoal.archive.files import StoredFile
 from shoal.archive.groups import write_groups
+from shoal.archive.names import ObjectName
+from shoal.archive.objects import PartitionObjects
 from shoal.archive.reading import PartitionReader
 from shoal.client.admin import describe_topic_configs
 from shoal.client.cluster import Cluster
@@ -20,7 +25,7 @@ from shoal.client.committed_offsets import fetch_offsets
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.groups import list_groups
-from shoal.client.offsets import EARLIEST, LATEST, list_offsets
+from shoal.client.offsets import EARLIEST, LATEST, ask_offsets, list_offsets
 from shoal.errors import ConfigError
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.offset_map import Exactness
@@ -36,6 +41,7 @@ from shoal.topic_partition import TopicPartition
 from shoal.verify import verify
 from shoal.verify.extent import Extent
 from tests.archive.archives import TOPIC_ID, add, described, new_archive, objects_of, plain
+from tests.archive.archiving import Archiving
 from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.contents import content_of
@@ -295,3 +301,58 @@ def test_time_before_a_topic_was_created_again_is_refused(restoring: Restoring) 
             use()
     assert list(inspect(5_000).topics) == ["orders"]
     assert verify(source, destination, {"orders": "orders"}, extent=Extent(until=Until(5_000))).partitions
+
+
+# A slow disk
+
+
+class SlowFile:
+    """A file of a disk that takes long for each piece."""
+
+    def __init__(self, file: StoredFile, seconds: float) -> None:
+        self._file = file
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read_into(self, position: int, room: memoryview) -> int:
+        time.sleep(self._seconds)
+        return self._file.read_into(position, room)
+
+
+def slow_down(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    def opened(objects: PartitionObjects, name: ObjectName, suffix: str) -> StoredFile:
+        file = objects.store.open(f"{objects.path}/{name}.{suffix}")
+        return cast(StoredFile, SlowFile(file, seconds)) if suffix == "log" else file
+
+    monkeypatch.setattr(PartitionObjects, "open", opened)
+
+
+def test_disk_that_takes_longer_than_a_request_may_last_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Archiving.started(str(tmp_path / "archive")) as archiving:
+        (history,) = archiving.brokers.topic()
+        history.plain(3)
+        archiving.to_the_end()
+        slow_down(monkeypatch, 3.0)
+        restoring = archiving.restoring.with_clients("source", request_timeout_ms=1_500)
+        assert restoring.start([CopyRange("topic", 0, "topic", 0, 3)]).result().complete
+        assert restoring.copied() == history.committed
+
+
+@pytest.mark.long
+def test_times_in_many_objects_of_a_slow_disk_are_found_by_several_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [TopicPartition("topic", number) for number in range(12)]
+    with Archiving.started(str(tmp_path / "archive")) as archiving:
+        for number, history in enumerate(archiving.brokers.topic(partitions=len(partitions))):
+            history.plain(3)
+            archiving.to_the_end(number)
+        slow_down(monkeypatch, 0.9)
+        source = archiving.restoring.with_clients("source", request_timeout_ms=7_000).settings.source
+        with Cluster(source) as cluster:
+            cluster.refresh(["topic"])
+            assert set(ask_offsets(cluster, partitions, 0, 60.0).values()) == {0}

@@ -326,17 +326,19 @@ class _Served:
         until = time.monotonic() + _LONGEST_ANSWER_S
         while True:
             self._awaited.clear()
-            answer, left_s = self._offsets(request), until - time.monotonic()
+            answer, left_s = self._offsets(request, until), until - time.monotonic()
             if not self._awaited or left_s <= 0:
                 return answer
             downloads.wait_for_any(self._awaited, left_s)
 
-    def _offsets(self, request: Any) -> Any:
+    def _offsets(self, request: Any, until: float) -> Any:
         message = response_class(ApiKey.LIST_OFFSETS)
         topic = message.ListOffsetsTopicResponse
 
         def offset_of(name: str, wanted: Any) -> Any:
-            code, found = self._try(name, wanted.partition_index, partial(_offset_at, wanted.timestamp))
+            code, found = self._try(
+                name, wanted.partition_index, partial(_offset_at, wanted.timestamp, until)
+            )
             offset, timestamp = found or (-1, -1)
             return topic.ListOffsetsPartitionResponse(
                 partition_index=wanted.partition_index, error_code=code, offset=offset, timestamp=timestamp
@@ -422,9 +424,19 @@ class _Served:
         return found or FetchedPartition(topic, number, code, -1, -1, -1, (), room[:0])
 
 
-def _offset_at(timestamp: int, partition: _Partition) -> tuple[int, int] | None:
-    """Return the offset of a time, or of an end of the log; and the time of its record, if it has one."""
+def _offset_at(timestamp: int, until: float, partition: _Partition) -> tuple[int, int] | None:
+    """
+    Return the offset of a time, or of an end of the log; and the time of its record, if it has one.
+
+    Raises:
+        BeingDownloaded: The answer has taken too long to look up another time. The client asks again.
+
+    """
     if timestamp >= 0:
+        reader = partition.reader
+        if time.monotonic() >= until and not reader.knows(timestamp):
+            where = f"{reader.objects.store.url}/{reader.objects.path}"
+            raise BeingDownloaded(where, "a time is looked up after others", 0.0)
         return partition.reader.offset_at(timestamp, DEFAULT_LIMIT_BYTES)
     return partition.end if timestamp == _LATEST else partition.start, -1
 

@@ -1,5 +1,5 @@
 """
-The objects of stores that this process downloads and reads against their digests.
+The objects that this process downloads, or reads from a disk, against their digests.
 
 That may take longer than any client waits. So a thread does it, and a client that needs the object asks again
 and again, perhaps over another connection. It joins a download that is under way. A download ends a minute

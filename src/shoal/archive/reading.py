@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from ..errors import BeingDownloaded
 from ..records import RecordBatch, read_records, split
 from ..records.batch import DELETE_HORIZON, HEADER_SIZE, LOG_OVERHEAD
 from ..records.compression import DEFAULT_LIMIT_BYTES
@@ -38,6 +39,10 @@ _LENGTH = _DELTA = struct.Struct(">i")
 
 #: The least length of a batch by its magic: that of a record without key and value, in the first two.
 _LEAST_LENGTHS = (14, 22, HEADER_SIZE - LOG_OVERHEAD)
+
+
+#: A local object that takes longer is read by a thread, while the client asks again.
+_LOCAL_DISK_S = 1.0
 
 
 class ReadBatches(NamedTuple):
@@ -197,6 +202,8 @@ class PartitionReader:
         self._compared: set[tuple[ObjectName, ObjectName]] = set()
         #: The offsets of times that were looked up, with the times of their records.
         self._offsets: dict[int, tuple[int, int]] = {}
+        #: By times that are being looked up, the offsets before which no record has one.
+        self._looked_to: dict[int, int] = {}
 
     def read(self, offset: int, room: memoryview) -> ReadBatches | None:
         """
@@ -251,10 +258,10 @@ class PartitionReader:
             return
         begin = max(each.base_offset for each in names)
         end = min(self.objects.facts(each).next_offset for each in names)
-        if not self.objects.store.is_local:  # neither is taken before both are there
-            pending = [downloads.begin(self.objects.where(each), partial(self._read, each)) for each in names]
-            for each in filter(None, pending):
-                raise each
+        # Neither is taken before both are there.
+        for pending in [self._begin(each) for each in names]:
+            if pending is not None:
+                raise pending
         with closing(self._open(earlier)) as before, closing(self._open(later)) as after:
             before.until = after.until = end
             before.seek(begin)
@@ -268,9 +275,18 @@ class PartitionReader:
             )
         self._compared.add((earlier, later))
 
+    def _begin(self, name: ObjectName) -> BeingDownloaded | None:
+        """Begin to read an object; wait for one of this machine, unless its disk is slow."""
+        where, read = self.objects.where(name), partial(self._read, name)
+        pending = downloads.begin(where, read)
+        if pending is not None and self.objects.store.is_local:
+            downloads.wait_for_any([where], _LOCAL_DISK_S)
+            pending = downloads.begin(where, read)
+        return pending
+
     def _open(self, name: ObjectName) -> _Opened:
-        if self.objects.store.is_local:
-            return self._read(name, lambda: None)
+        if (pending := self._begin(name)) is not None:
+            raise pending
         return downloads.take(self.objects.where(name), partial(self._read, name))
 
     def _read(self, name: ObjectName, check: Callable[[], None]) -> _Opened:
@@ -305,6 +321,10 @@ class PartitionReader:
         later = [each for each in self.objects.facts(opened.name).aborted_later if each[1] < opened.offset]
         return [*ended, *later]
 
+    def knows(self, timestamp_ms: int) -> bool:
+        """Whether the offset of a time was found before."""
+        return timestamp_ms in self._offsets
+
     def offset_at(self, timestamp_ms: int, most_decompressed_bytes: int) -> tuple[int, int] | None:
         """
         Return the first offset whose record is not before a time, with that time; None without one.
@@ -324,17 +344,19 @@ class PartitionReader:
         return found
 
     def _look_up(self, timestamp_ms: int, most_decompressed_bytes: int) -> tuple[int, int] | None:
+        looked_to = max(self._looked_to.get(timestamp_ms, 0), self.objects.start_offset or 0)
         for name in self.objects.names:
             facts = self.objects.facts(name)
             if facts.newest_ms < timestamp_ms:
                 continue
-            offset = max(name.base_offset, self.objects.start_offset or 0)
+            offset = max(name.base_offset, looked_to)
             while offset < facts.next_offset and (opened := self._open_at(offset)) is not None:
                 for piece in opened.pieces():
                     found = _first_since(piece, timestamp_ms, offset, most_decompressed_bytes)
                     if found is not None:
                         return found
-                offset = max(offset, opened.until)
+                # Kept: who asks again would begin with an object that is not open any more.
+                offset = looked_to = self._looked_to[timestamp_ms] = max(offset, opened.until)
         return None
 
     def close(self) -> None:
