@@ -277,3 +277,22 @@ def test_part_of_a_random_copy_has_exactly_its_faults(
     assert report.outcome is (Outcome.DIFFERENT if is_seen else Outcome.EQUAL)
     if is_seen and at_fault is not None:
         assert [each for each, _ in altered(report)] == [(at_fault, at_fault + 1)]
+
+
+@pytest.mark.parametrize("times", [True, False])
+@pytest.mark.parametrize("given", [{"last": "3000"}, {"sample": "50%"}])
+def test_copy_that_has_other_records_to_its_end_does_not_lag(
+    brokers: TwoBrokers, history: History, given: Mapping[str, str], times: bool
+) -> None:
+    source = items()
+    other = [each._replace(value=b"other") if times else each._replace(timestamp=0) for each in source]
+    load(brokers, history, source, source[:500] + other[500:])
+    report = partition(brokers, group="none", extent=Extent.parse(given), draw=random.Random(1))
+    assert report.outcome in (Outcome.NOT_COMPARED, Outcome.DIFFERENT)
+
+
+def test_copy_that_does_not_reach_a_range_yet_lags(brokers: TwoBrokers, history: History) -> None:
+    load(brokers, history, items(), items()[:5_000])
+    report = partition(brokers, group="none", extent=Extent(last_offsets=3_000))
+    assert (report.outcome, report.reason, report.reached) == (Outcome.NOTHING, None, None)
+    assert report.not_mirrored == (9_000, 12_000)

@@ -344,7 +344,8 @@ class PartitionComparison:
             not_mirrored=OffsetRange(lags[0].start, lags[-1].end) if lags else None,
             source_skipped=here,
             destination_skipped=there,
-            reached=only.reached if only and not reasons else None,
+            # The ends of a range that the copy does not reach yet do not belong together.
+            reached=only.reached if only and not reasons and (not self._ranges or only.compared) else None,
             reason=_first_of(reasons),
             bytes_read=self.bytes_read,
             may_pass=self.failure is not None and is_transient(self.failure),

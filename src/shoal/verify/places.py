@@ -70,7 +70,10 @@ class Places:
             NotComparable: The destination does not have its records, or they repeat themselves.
 
         """
-        return self._plan.between(self._start(source.start), self._end(source.end))
+        start, end = self._start(source.start), self._end(source.end)
+        if start.destination == end.destination == self._theirs.offsets.end:
+            self._check_lag(source.start)
+        return self._plan.between(start, end)
 
     def _start(self, offset: int) -> Place:
         """Return the place behind the last record before an offset that both sides have."""
@@ -82,6 +85,31 @@ class Places:
         if found is None:
             return Place(offset, self._theirs.offsets.end)
         return Place(head[found.last.at].offset + 1, found.last.offset + 1)
+
+    def _check_lag(self, offset: int) -> None:
+        """
+        Check that the copy ends before a source offset: the source has the copy's last records before it.
+
+        Raises:
+            NotComparable: It does not, so the copy may have other records there.
+
+        """
+        start, end = self._theirs.offsets
+        copied = self._plan.copied
+        if offset < self._plan.mirrored_until or (copied and end <= copied.progress.destination):
+            return  # all that the copy lacks is missing, or the position shows that it lags
+        last = first_records(self._theirs, max(start, end - LEAST_OFFSETS), end)
+        time = earliest_time(last)
+        near = self._ours.offsets.start if time is None else self._ours.first_at(time)
+        if last and near is not None:
+            near = max(self._ours.offsets.start, near - _BEFORE)
+            found = find_first(last, self._ours, near, min(offset, near + _BEFORE + _BEHIND))
+            near = None if found is None or not found.is_proof else near
+        if near is None:
+            raise NotComparable(
+                "the destination does not have these records, and its last records are not before them in "
+                "the source: nothing shows that it does not have them yet. Compare all records of the topic"
+            )
 
     def _end(self, offset: int) -> Place:
         """Return the place of the first record from an offset on that both sides have."""
