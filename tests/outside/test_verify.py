@@ -182,6 +182,16 @@ def test_verify_before_an_open_transaction_of_the_source_is_equal(
     assert "missing" not in text
 
 
+def test_verify_of_records_behind_an_open_transaction_of_the_source_compares_nothing(
+    clusters: Clusters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clusters.write(clusters.two.source, (A, True), (B, None), (C, True))
+    clusters.write(clusters.two.destination, (A, True), (B, True), (C, True))
+    found = report(clusters.two, capsys)
+    assert (found["outcome"], found["exit_code"], found["records"]) == ("not compared", 3, 100)
+    assert found["partitions"][0]["differences"] == []
+
+
 def test_verify_of_a_mirror_with_read_uncommitted_compares_open_transactions(
     clusters: Clusters, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:

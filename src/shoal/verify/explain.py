@@ -39,6 +39,7 @@ _END = 2**63 - 1
 _MISSING = Explanation(DifferenceKind.MISSING)
 _EXTRA = Explanation(DifferenceKind.EXTRA)
 _ABORTED = Explanation(DifferenceKind.EXTRA, ABORTED)
+_HELD = Explanation(None, "the source has it in or behind an open transaction")
 _DOUBLED_BEFORE = Explanation(DifferenceKind.EXTRA, "before the comparison begins")
 _REORDERED = Explanation(DifferenceKind.REORDERED)
 _ALTERED = Explanation(DifferenceKind.ALTERED)
@@ -177,9 +178,11 @@ class _Rules:
         around = self._around(records)
         kept = find_keys(self._ours, around, wanted)
         aborted: Collection[Key] = ()
+        held: Collection[Key] = ()
         if wanted - kept.keys() and self._ours.isolation_level is IsolationLevel.READ_COMMITTED:
             uncommitted = replace(self._ours, isolation_level=IsolationLevel.READ_UNCOMMITTED)
             aborted = find_keys(uncommitted, around, wanted - kept.keys())
+            held = find_keys(uncommitted, self._ours.held(), wanted - kept.keys() - aborted.keys())
         for slot in self._slots:
             place, named = at(slot.start.source), set[int]()
             for record in slot.destination:
@@ -188,6 +191,8 @@ class _Rules:
                     self.ranges.add(_EXTRA, place, one(record.offset), copy_of=one(kept[key][0]))
                 elif key in aborted:
                     self.ranges.add(_ABORTED, place, one(record.offset))
+                elif key in held:
+                    self.ranges.add(_HELD, place, one(record.offset))
                 else:
                     continue
                 named.add(record.offset)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.offsets import ask_offsets
+from ..client.offsets import LATEST, ask_offsets
 from ..client.scan import PartitionReader
 from ..error_codes import ErrorCode
 from ..errors import BeingDownloaded, BrokerError, CorruptBatch, ShoalError, Stopped, UnsupportedBatch
@@ -187,6 +187,11 @@ class Log:
         if isinstance(found, ShoalError):
             raise found
         return found if found >= 0 else None
+
+    def held(self) -> OffsetRange:
+        """Return the offsets behind the end that an open transaction may hold back from readers."""
+        end = ask_offsets(self.cluster, [self.partition], LATEST, self.patience_s)[self.partition]
+        return OffsetRange(self.offsets.end, max(self.offsets.end, end if isinstance(end, int) else 0))
 
     # Runs
 
