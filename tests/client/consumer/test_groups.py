@@ -104,3 +104,31 @@ def test_commit_of_an_expired_member_raises(broker: Broker, log: History) -> Non
             assert raised.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
             slow.poll(0.0)
             assert slow.assignment == frozenset()
+
+
+@pytest.mark.parametrize("is_automatic", [False, True])
+def test_commit_of_an_expired_member_does_not_put_back_what_others_committed(
+    broker: Broker, log: History, is_automatic: bool
+) -> None:
+    log.plain(10)
+
+    def is_empty() -> bool:
+        return broker.groups.read("group", lambda group: len(group.members)) == 0
+
+    options = {"group_id": "group", "max_poll_interval_ms": 300, "max_poll_records": 2}
+    by_itself = {"enable_auto_commit": is_automatic, "auto_commit_interval_ms": 100}
+    with consumer(broker, **options, **by_itself) as slow:
+        slow.subscribe(["topic"])
+        take(slow, 2)
+        wait_until(is_empty)
+        with consumer(broker, group_id="group") as other:
+            other.subscribe(["topic"])
+            take(other, 10)
+            other.commit()
+        wait_until(is_empty)  # now the coordinator takes commits without a generation
+        if is_automatic:
+            slow.poll(0.0)
+        else:
+            with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+                slow.commit()
+        assert slow.committed(FIRST) == {FIRST: Committed(10, "")}

@@ -34,7 +34,7 @@ class Commits:
         Begin the interval of automatic commits.
 
         Args:
-            identity: Returns the consumer's identity in its group.
+            identity: Returns the consumer's identity in its group, or raises if it has lost that.
             positions: Returns the next offsets of all partitions.
 
         """

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Self, TypeVar
 
-from ...errors import ConfigError, ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..cluster import Cluster, patiently
 from ..committed_offsets import Committed, fetch_offsets
@@ -96,7 +97,9 @@ class RawConsumer:
                 raise
         self._is_subscribed = False
         self._is_closed = False
-        self._commits = Commits(self._cluster, self._settings, self._identity, lambda: self.positions)
+        self._commits = Commits(
+            self._cluster, self._settings, self._identity_of_commits, lambda: self.positions
+        )
 
     @property
     def _states(self) -> dict[TopicPartition, ConsumedPartition]:
@@ -378,6 +381,15 @@ class RawConsumer:
 
     def _identity(self) -> MemberId:
         return self._membership.identity if self._membership is not None else MemberId()
+
+    def _identity_of_commits(self) -> MemberId:
+        identity = self._identity()
+        if self._is_subscribed and identity.generation < 0:
+            # A coordinator takes a commit without a generation once the group has no members: others may
+            # have read on, committed and left.
+            where = f"committing to group {self._group('commit')!r} on {self._cluster}"
+            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, where, "this member is in no generation of it")
+        return identity
 
     def _group(self, what: str) -> str:
         self._check_open()
