@@ -20,6 +20,7 @@ The errors that shoal raises.
     ├── GroupHeld                   another mirror holds the same consumer group
     ├── NoPosition                  a consumer without a start position
     ├── BufferFull                  a producer without free memory
+    │   └── LargerThanBuffer        a record for which a producer will never have the memory
     ├── DeliveryTimedOut            a record without an acknowledgement in time
     ├── Stopped                     a signal, the driver or a lapsed lease ended the work
     └── PartitionStopped            one partition that needs a person
@@ -49,6 +50,7 @@ __all__ = [
     "ErrorCode",
     "ExpandsTooFar",
     "GroupHeld",
+    "LargerThanBuffer",
     "NoPosition",
     "NotConvertible",
     "PartitionStopped",
@@ -335,6 +337,10 @@ class NoPosition(ShoalError):
 
 class BufferFull(ShoalError):
     """A producer had no memory for a record within ``max.block.ms``. The record was not sent."""
+
+
+class LargerThanBuffer(BufferFull):
+    """A record or a batch takes more than ``buffer.memory`` as a whole, so it will never be sent."""
 
 
 class DeliveryTimedOut(ShoalError):

@@ -187,6 +187,14 @@ def test_invalid_handler_output_is_a_send_failure_that_names_the_handler(
     assert summary.exit_code == (1 if aborts else 4)
 
 
+@pytest.mark.parametrize("memory", [1000, 1100])  # without and with room for key and value alone
+def test_output_larger_than_the_buffer_is_a_send_failure(makers: Makers, memory: int) -> None:
+    makers.producer_properties = f"buffer.memory={memory}\n"
+    makers.produce(1, size=1075)
+    summary = makers.start("--message.handler", f"{__name__}:Yielding").result()
+    assert f"buffer.memory={memory} as a whole" in summary.stopped["orders-0"]
+
+
 def test_failed_producer_ends_the_run_and_skips_nothing(makers: Makers) -> None:
     makers.produce(30)
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

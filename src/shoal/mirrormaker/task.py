@@ -30,7 +30,7 @@ from ..client.coordinator import JOIN_AGAIN
 from ..client.offsets import LATEST, list_offsets
 from ..client.producer import RawProducer, RecordMetadata
 from ..client.producer.settings import ProducerSettings
-from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
+from ..errors import AccessRefused, BrokerError, BufferFull, LargerThanBuffer, ProtocolError, ShoalError
 from ..mirroring.control import ControlConnection
 from ..mirroring.model.copy_options import CopySettings, Handling
 from ..mirroring.model.first_start import remembering
@@ -139,7 +139,6 @@ class _HandlerTask:
         self._outcomes: queue.SimpleQueue[tuple[HandledPartition, PendingInput, int, Exception | None]] = (
             queue.SimpleQueue()
         )
-        self._buffer_bytes = 0
         # The first commit is at once: if a partition starts at its end, it must start there after a crash.
         self._commit_interval = Interval(settings.timing.commit_interval_s)
         self._report_interval = Interval(settings.timing.report_interval_s)
@@ -158,9 +157,7 @@ class _HandlerTask:
                 consumer.assign(self._partitions)
                 for each in self._partitions.values():
                     consumer.seek(each.source, each.position)
-                producer_settings = self._producer_settings()
-                self._buffer_bytes = producer_settings.buffer_memory
-                self._producer = RawProducer(producer_settings)
+                self._producer = RawProducer(self._producer_settings())
                 try:
                     with suppress(_Ended):
                         self._work(consumer)
@@ -300,9 +297,9 @@ class _HandlerTask:
             try:
                 self._topics.make_ready(output, partition.source.topic)
                 future = self._queue(output)
-            except BufferFull as error:
-                if _size(output) >= self._buffer_bytes:
-                    return partition.reject(pending, str(error))
+            except LargerThanBuffer as error:
+                return partition.reject(pending, self._reason_against_output(error))
+            except BufferFull:
                 self._look_after()
             except Exception as error:
                 if self._producer.failure is not None:

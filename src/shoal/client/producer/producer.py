@@ -96,6 +96,7 @@ class RawProducer:
             CorruptBatch: The batch's CRC does not match.
             UnsupportedBatch: No client may send such a batch.
             BufferFull: ``buffer.memory`` had no room within ``max.block.ms``.
+            LargerThanBuffer: It will never have.
             BrokerError: The topic or the partition did not exist within that time.
 
         """
@@ -170,6 +171,7 @@ class RawProducer:
         if count is None:
             if self._sender.failure is not None:
                 raise self._sender.failure
+            self._check_open()  # closed meanwhile
             where = f"topic {topic!r} on the cluster at {self._settings.client.servers}"
             waited = f"not there in max.block.ms={self._settings.max_block_ms}"
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, where, waited)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from ...errors import BufferFull, ShoalError
+from ...errors import BufferFull, LargerThanBuffer, ShoalError
 from ...records import HEADER_SIZE, Record, RecordBatch
 from ...topic_partition import TopicPartition
 from ..backoff import Backoff
@@ -166,7 +166,7 @@ class Queues:
         """Wait for memory and take it; the caller holds the lock, which the wait releases."""
         total = self._settings.buffer_memory
         if size > total:
-            raise BufferFull(f"{size} bytes are more than buffer.memory={total} as a whole")
+            raise LargerThanBuffer(f"{size} bytes are more than buffer.memory={total} as a whole")
         while self._used_bytes + size > total and not self.is_closed:
             self._write_open()
             left = deadline - time.monotonic()
