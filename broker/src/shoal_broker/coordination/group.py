@@ -153,7 +153,9 @@ class Group:
         if self.state is GroupState.EMPTY:
             fits = bool(protocol_type and names)
         else:
-            fits = protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(names)
+            # All members may have left while others have an id and have not joined yet.
+            fits_members = not self.members or not self._common_protocols().isdisjoint(names)
+            fits = protocol_type == self.protocol_type and bool(names) and fits_members
         if not fits:
             raise ApiError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
