@@ -296,7 +296,8 @@ class Pair(Worker):
         sliced = [copy for copy in touched if copy.intake.has_rest]
         while sliced:
             self._produce(sliced)
-            sliced = [copy for copy in sliced if self._spent_on(copy.take_slice(), copy) and copy.intake.has_rest]
+            taken = [copy for copy in sliced if self._spent_on(copy.take_slice(), copy)]
+            sliced = [copy for copy in taken if copy.intake.has_rest]
 
     def _spent_on(self, has_taken: bool, copy: PartitionCopy) -> bool:
         """Let the throttle count what a partition has just taken, if it has; return that."""
