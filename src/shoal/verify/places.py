@@ -91,7 +91,7 @@ class Places:
         Check that the copy ends before a source offset: the source has the copy's last records before it.
 
         Raises:
-            NotComparable: It does not, so the copy may have other records there.
+            NotComparable: The source does not have them: the copy may have other records there.
 
         """
         start, end = self._theirs.offsets

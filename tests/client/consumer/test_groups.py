@@ -107,7 +107,7 @@ def test_commit_of_an_expired_member_raises(broker: Broker, log: History) -> Non
 
 
 @pytest.mark.parametrize("is_automatic", [False, True])
-def test_commit_of_an_expired_member_does_not_put_back_what_others_committed(
+def test_commit_of_an_expired_member_does_not_put_back_later_commits(
     broker: Broker, log: History, is_automatic: bool
 ) -> None:
     log.plain(10)

@@ -96,7 +96,7 @@ class RawProducer:
             CorruptBatch: The batch's CRC does not match.
             UnsupportedBatch: No client may send such a batch.
             BufferFull: ``buffer.memory`` had no room within ``max.block.ms``.
-            LargerThanBuffer: It will never have.
+            LargerThanBuffer: There will never be room for it.
             BrokerError: The topic or the partition did not exist within that time.
 
         """

@@ -346,7 +346,7 @@ class Commits:
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_last:
                 copy.lose_source()
                 continue
-            # An alignment goes on from the whole map of a run before: shorter, it would lead to less.
+            # An alignment needs the whole map of a run before: a shorter one would lead to less.
             may_be_shorter = len(position.plan) > 1 and copy.state.current is not PartitionState.ALIGNING
             if code is ErrorCode.OFFSET_METADATA_TOO_LARGE and may_be_shorter:
                 copy.progress.plan_less()
