@@ -71,6 +71,9 @@ class CutWorld:
         are_there: Whether the producers are at the mirror's destination, since a cut.
         behind_cut: The records that they have written there.
         late: The records that a producer wrote at the mirror's source after those.
+        brought: Those of the former that are back already, by a way back of only some partitions.
+        begun_again: The copies, by the cluster's id and the partition, that had no record and no position: a
+            mirror begins them at its start (guarantees.md), with late records, too.
         lost: The records that a cluster need not have, by its id: it lost them, or cannot get them.
         shorter: The logs that have lost what was acknowledged, by the cluster's id and the partition.
         problems: Sentences about what is wrong.
@@ -87,6 +90,8 @@ class CutWorld:
         self.are_there = False
         self.behind_cut: set[Content] = set()
         self.late: set[Content] = set()
+        self.brought: set[Content] = set()
+        self.begun_again: set[tuple[str, int]] = set()
         self.lost: dict[str, set[Content]] = {each.cluster_id: set() for each in self._brokers}
         self.shorter: set[tuple[str, int]] = set()
         self.problems: list[str] = []
@@ -208,6 +213,14 @@ class CutWorld:
     def run(self, control: Watched | None = None) -> bool:
         """Run a task up to the present ends; return whether it has copied all."""
         control = control or Watched()
+        copy = self.mirror.destination
+        self.begun_again |= {
+            (copy.cluster_id, number)
+            for number in range(len(self.written))
+            if self.mirror.committed(TOPIC, number) is None
+            and self._end(copy, number) > 0
+            and not self._records(copy, number)
+        }
         try:
             result = self.mirror.run(self.mirror.ranges(TOPIC), control)
         except Killed:
@@ -252,8 +265,10 @@ class CutWorld:
         # One with the position of an earlier life has to find out by itself that it is not its turn.
         is_its_turn = is_current and not (self.late or gone)
         if is_its_turn or other.run(other.ranges(TOPIC)).stopped == ():
-            self.mirror, self.are_there, self.behind_cut = other, False, set()
+            self.mirror, self.are_there, self.behind_cut, self.brought = other, False, set(), set()
             self._way_back = way_back
+        else:  # some partitions may have gone back
+            self.brought |= self.behind_cut
 
     def _begins_behind(self, cut: Cut, number: int) -> bool:
         """Whether records behind a cut are deleted where the producers are."""
@@ -289,9 +304,12 @@ class CutWorld:
         for number, written in enumerate(self.written):
             self._check_position(number)
             # The other mirror brings back what is behind a cut, and none brings late records.
-            for broker, not_there in zip(self._brokers, (self.behind_cut, self.late), strict=True):
-                due = [each for each in written if each.content not in not_there]
-                may_lack = self.lost[broker.cluster_id]
+            begins_again = (self._brokers[1].cluster_id, number) in self.begun_again
+            may_come = self.brought, self.late if begins_again else set()
+            not_there = self.behind_cut - may_come[0], self.late - may_come[1]
+            for broker, absent, perhaps in zip(self._brokers, not_there, may_come, strict=True):
+                due = [each for each in written if each.content not in absent]
+                may_lack = self.lost[broker.cluster_id] | perhaps
                 there = self._records(broker, number)
                 verdict = judge_copy(
                     [(each.offset, each.content) for each in due],
