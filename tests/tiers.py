@@ -11,8 +11,9 @@
 server is in which tier.
 
 You rarely have to mark a test. All of ``tests/integration`` is ``integration``. If a test uses the fixture
-``spark`` or ``browser``, it gets its mark by that. If a test of the first tier starts a JVM, it fails, and
-the message names the missing mark.
+``spark`` or ``browser``, it gets its mark by that. If a test of the first tier starts a JVM itself, it fails,
+and the message names the missing mark. Nothing sees the JVM of a process that the test starts, such as
+``shoal mirror``: mark that test.
 """
 
 from __future__ import annotations
