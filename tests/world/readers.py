@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -308,9 +308,9 @@ def are_exact(offsets: Iterable[GroupOffset]) -> dict[int, bool]:
 
 
 def _rounds_of(world: TaskWorld, groups: str, direction: Direction, connections: ExitStack) -> GroupSync:
-    """Return the rounds of one process, with connections of its own."""
+    """Return the rounds of one process. Faults can tell its connections from those of tasks."""
     settings = world.brokers.settings
-    source = connections.enter_context(Cluster(settings.source))
+    source = connections.enter_context(Cluster(replace(settings.source, client_id="rounds")))
     return GroupSync(
         source,
         connections.enter_context(Cluster(settings.destination)),
