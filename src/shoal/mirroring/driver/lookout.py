@@ -42,7 +42,7 @@ from .schedule import Running
 __all__ = ["CopyWatch", "Discovery", "Lookout", "Watch", "prepare_again", "refuse_more_partitions"]
 
 #: Looks take at most this part of a core: at 10,000 partitions one takes a second of CPU.
-_MOST_BUSY = 1 / 60
+_MOST_BUSY = 1 / 80
 
 
 class Watch(abc.ABC):
