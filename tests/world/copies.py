@@ -38,8 +38,9 @@ def check_copies(world: TaskWorld, outcome: Outcome | None = None, ends: Sequenc
     most = world.most_in_flight()
     settings = world.brokers.settings
     # Whether a leader takes several batches is asked by two requests together.
-    if most > max(settings.max_in_flight, 2 * settings.tries_multi_batch):
+    if most > max(settings.max_in_flight, world.former_max_in_flight, 2 * settings.tries_multi_batch):
         world.problems.append(f"{most} requests were in flight on one connection")
+    world.former_max_in_flight = 0
     for each in world.in_flight:
         if each.behind_old and not world.clock_is_wrong_by_s:
             world.problems.append("a request followed one whose producer the broker may have forgotten")

@@ -130,6 +130,7 @@ class TaskWorld:
         self.source.create_topic(TOPIC, setup.partitions, dict(setup.source_config))
         self.destination.create_topic(TOPIC, setup.partitions, dict(setup.destination_config))
         self.in_flight = [RequestsInFlight(node) for node in self.destination.nodes]
+        self.former_max_in_flight = 0
         #: The number of requests of each kind, by the name of the cluster.
         self.requests = {"source": counted(self.source.nodes), "destination": counted(self.destination.nodes)}
         self._counting_since = self.began_at = time.monotonic()
@@ -213,7 +214,8 @@ class TaskWorld:
         )
 
     def set(self, **changes: Any) -> None:
-        """Change the settings of future tasks."""
+        """Change the settings of future tasks; a broker may still have requests of the former ones."""
+        self.former_max_in_flight = max(self.former_max_in_flight, self.brokers.settings.max_in_flight)
         self.brokers = self.brokers.with_settings(**changes)
 
     # For events
