@@ -437,7 +437,7 @@ def _offset_at(timestamp: int, until: float, partition: _Partition) -> tuple[int
         if time.monotonic() >= until and not reader.knows(timestamp):
             where = f"{reader.objects.store.url}/{reader.objects.path}"
             raise BeingDownloaded(where, "a time is looked up after others", 0.0)
-        return partition.reader.offset_at(timestamp, DEFAULT_LIMIT_BYTES)
+        return reader.offset_at(timestamp, DEFAULT_LIMIT_BYTES)
     return partition.end if timestamp == _LATEST else partition.start, -1
 
 

@@ -41,7 +41,7 @@ _LENGTH = _DELTA = struct.Struct(">i")
 _LEAST_LENGTHS = (14, 22, HEADER_SIZE - LOG_OVERHEAD)
 
 
-#: A local object that takes longer is read by a thread, while the client asks again.
+#: A request waits so long for a local object. If its disk is slower, the client asks again meanwhile.
 _LOCAL_DISK_S = 1.0
 
 
