@@ -5,8 +5,8 @@
 //! not fit its header, is left to Python, and so is everything behind it. So are batches at the end that are not
 //! enough for a joined one: it may be joined with others behind a marker or a gap.
 //!
-//! All batches are measured first, so that the joined ones are written once, and no more than there is memory for. What
-//! is decompressed for that is kept until then.
+//! A group of batches is measured, and then written at once, while the processor's cache still has it. What is
+//! decompressed for it is kept until then.
 
 use crate::checksum::crc32c;
 use crate::varint::{Reader, varint, varint_size};
@@ -19,26 +19,19 @@ use crate::walk::{
 /// A body without key, value and headers.
 const SMALLEST_BODY: usize = 3;
 
-/// What may be joined.
-pub struct Limits {
-    /// A batch of this size is not joined, and batches of this size together are enough.
-    pub below_bytes: usize,
-    /// The most bytes of all joined batches, and of all that is decompressed for them.
-    pub most_bytes: usize,
-}
-
-/// Batches to join.
-pub struct Found {
-    pub groups: Vec<Group>,
-    /// The records of each batch, if they have a codec.
-    opened: Vec<Vec<u8>>,
+/// The batches that were joined.
+pub struct Joined {
+    /// The position behind the last of them.
+    pub end: usize,
+    /// The joined ones.
+    pub entries: Vec<Entry>,
 }
 
 /// Batches that follow one another, and become one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+#[derive(Clone, Copy, Default)]
+struct Group {
     /// The position behind the last of them.
-    pub end: usize,
+    end: usize,
     batches: usize,
     records_count: u32,
     base_timestamp: i64,
@@ -51,7 +44,7 @@ pub struct Group {
 
 impl Group {
     /// The joined batch.
-    pub fn entry(&self) -> Entry {
+    fn entry(&self) -> Entry {
         Entry {
             size: self.written_bytes() as u32,
             records_count: self.records_count,
@@ -68,10 +61,10 @@ impl Group {
     }
 
     /// Whether a batch is to be joined with the others, if its records fit its header.
-    fn takes(&self, batch: &[u8], entry: &Entry, limits: &Limits) -> bool {
+    fn takes(&self, batch: &[u8], entry: &Entry, below_bytes: usize) -> bool {
         let kind = (entry.leader_epoch, codec_of(batch));
         (self.batches == 0 || kind == (self.leader_epoch, self.codec))
-            && batch.len() < limits.below_bytes
+            && batch.len() < below_bytes
             && read_i32(batch, CRC) as u32 == crc32c(&batch[ATTRIBUTES..])
     }
 
@@ -100,23 +93,19 @@ impl Group {
     fn write(
         &self,
         mut batches: &[u8],
-        mut opened: impl Iterator<Item = impl AsRef<[u8]>>,
+        opened: &[Vec<u8>],
         stamp: &Stamp,
         sequence: i32,
         to: &mut [u8],
     ) {
         let mut payload = &mut to[HEADER_SIZE..];
         let mut number = 0;
+        let mut opened = opened.iter();
         while !batches.is_empty() {
             let size = read_i32(batches, LENGTH) as usize + LOG_OVERHEAD;
             let (batch, rest) = batches.split_at(size);
-            let records = opened.next();
-            let mut records = Records::of(
-                batch,
-                records
-                    .as_ref()
-                    .map_or(&batch[HEADER_SIZE..], AsRef::as_ref),
-            );
+            let records = opened.next().map_or(&batch[HEADER_SIZE..], Vec::as_slice);
+            let mut records = Records::of(batch, records);
             for own in 0..read_i32(batch, RECORDS_COUNT) as u32 {
                 let (timestamp, body) = records.next(own).expect("it was measured");
                 write_record(timestamp - self.base_timestamp, number, body, &mut payload);
@@ -142,66 +131,73 @@ impl Group {
     }
 }
 
-/// Find the batches at `position` that are to be joined; `stamp` has the offset of the first.
+/// Join the batches at `position`, stamped, one behind the other at the beginning of `to`.
 ///
-/// `decompress` gets a codec, records, and the most bytes that may come out. It returns None for a batch to be left.
-pub fn groups_of(
+/// `stamp` has the offset of the first. A batch of `below_bytes` is not joined, and batches of this size together are
+/// enough. `decompress` gets a codec, records, and the most bytes that may come out. It returns None for a batch to be
+/// left. No more is written, nor decompressed at a time, than `to` has room for.
+pub fn join(
     record_set: &[u8],
     position: usize,
     stamp: &Stamp,
-    limits: &Limits,
+    below_bytes: usize,
+    mut to: &mut [u8],
     decompress: impl FnMut(i16, &[u8], usize) -> Option<Vec<u8>>,
-) -> Found {
+) -> Joined {
     let mut search = Search {
         record_set,
         stamp,
-        limits,
+        below_bytes,
         decompress,
         opened: Vec::new(),
-        room: limits.most_bytes,
     };
-    let mut groups: Vec<Group> = Vec::new();
+    let mut joined = Joined {
+        end: position,
+        entries: Vec::new(),
+    };
+    let mut codec = None;
     let mut expected = stamp.first_offset;
-    let mut start = position;
+    let mut sequence = stamp.base_sequence;
     loop {
-        let kept = search.opened.len();
-        let group = search.group_at(start, expected);
-        let is_enough = group.end - start >= limits.below_bytes;
+        let start = joined.end;
+        let group = search.group_at(start, expected, to.len());
+        let is_enough = group.end - start >= below_bytes;
         if group.batches < 2
             || !is_enough && has_whole_batch(&record_set[group.end..])
-            || groups
-                .first()
-                .is_some_and(|first| first.codec != group.codec)
+            || *codec.get_or_insert(group.codec) != group.codec
         {
-            let mut opened = search.opened;
-            opened.truncate(kept);
-            return Found { groups, opened };
+            return joined;
         }
+        let (place, rest) = to.split_at_mut(group.written_bytes());
+        let batches = &record_set[start..group.end];
+        group.write(batches, &search.opened, stamp, sequence, place);
+        joined.entries.push(group.entry());
+        joined.end = group.end;
         expected += i64::from(group.records_count);
-        start = group.end;
-        groups.push(group);
+        sequence = next_sequence(sequence, group.records_count);
+        to = rest;
     }
 }
 
 struct Search<'a, F> {
     record_set: &'a [u8],
     stamp: &'a Stamp,
-    limits: &'a Limits,
+    below_bytes: usize,
     decompress: F,
+    /// The records of each batch of the group, if they have a codec.
     opened: Vec<Vec<u8>>,
-    /// How many bytes may still be written, and be decompressed.
-    room: usize,
 }
 
 impl<F: FnMut(i16, &[u8], usize) -> Option<Vec<u8>>> Search<'_, F> {
-    fn group_at(&mut self, start: usize, expected: i64) -> Group {
+    fn group_at(&mut self, start: usize, expected: i64, mut room: usize) -> Group {
+        self.opened.clear();
         let mut group = Group {
             end: start,
             ..Group::default()
         };
-        while group.end - start < self.limits.below_bytes {
+        while group.end - start < self.below_bytes {
             let next = expected + i64::from(group.records_count);
-            let Some(larger) = self.larger(&group, next) else {
+            let Some(larger) = self.larger(&group, next, &mut room) else {
                 break;
             };
             group = larger;
@@ -210,23 +206,23 @@ impl<F: FnMut(i16, &[u8], usize) -> Option<Vec<u8>>> Search<'_, F> {
     }
 
     /// Return the group with the batch behind it, whose offset is `next`, if that can be joined with it.
-    fn larger(&mut self, group: &Group, next: i64) -> Option<Group> {
+    fn larger(&mut self, group: &Group, next: i64, room: &mut usize) -> Option<Group> {
         let rest = &self.record_set[group.end..];
         let entry = plain_entry(rest, next, self.stamp)?;
         let batch = &rest[..entry.size as usize];
-        if !group.takes(batch, &entry, self.limits) {
+        if !group.takes(batch, &entry, self.below_bytes) {
             return None;
         }
         let records = &batch[HEADER_SIZE..];
         let opened = match codec_of(batch) {
             0 => None,
-            codec => Some((self.decompress)(codec, records, self.room)?),
+            codec => Some((self.decompress)(codec, records, *room)?),
         };
         let larger = group.with(batch, opened.as_deref().unwrap_or(records), &entry)?;
         // A record may take three times as many bytes as before, if its time is far from that of the first.
         let written = larger.written_bytes() - group.written_bytes();
         let taken = written.max(opened.as_ref().map_or(0, Vec::len));
-        self.room = self.room.checked_sub(taken)?;
+        *room = room.checked_sub(taken)?;
         self.opened.extend(opened);
         Some(larger)
     }
@@ -240,31 +236,6 @@ fn has_whole_batch(rest: &[u8]) -> bool {
     rest.len() >= LOG_OVERHEAD
         && usize::try_from(read_i32(rest, LENGTH))
             .is_ok_and(|length| length + LOG_OVERHEAD <= rest.len())
-}
-
-/// Write the joined batches, stamped, one behind the other; `to` has room for all.
-pub fn write_joined(
-    record_set: &[u8],
-    position: usize,
-    found: &Found,
-    stamp: &Stamp,
-    mut to: &mut [u8],
-) {
-    let mut start = position;
-    let mut sequence = stamp.base_sequence;
-    let mut opened = found.opened.iter();
-    for group in &found.groups {
-        let (batch, rest) = to.split_at_mut(group.entry().size as usize);
-        group.write(
-            &record_set[start..group.end],
-            &mut opened,
-            stamp,
-            sequence,
-            batch,
-        );
-        sequence = next_sequence(sequence, group.records_count);
-        (start, to) = (group.end, rest);
-    }
 }
 
 /// The size of a record behind its length.
@@ -337,10 +308,7 @@ mod tests {
     use crate::varint::write_varint;
     use crate::walk::tests::batch;
 
-    const LIMITS: Limits = Limits {
-        below_bytes: 1000,
-        most_bytes: 1 << 20,
-    };
+    const BELOW_BYTES: usize = 1000;
 
     fn from(first_offset: i64) -> Stamp {
         Stamp {
@@ -389,12 +357,16 @@ mod tests {
     }
 
     /// Return the position behind the joined batches, the entry of each new one, and their bytes.
-    fn join(set: &[u8], stamp: &Stamp, limits: &Limits) -> (usize, Vec<Entry>, Vec<u8>) {
-        let found = groups_of(set, 0, stamp, limits, decompress);
-        let entries: Vec<Entry> = found.groups.iter().map(Group::entry).collect();
-        let mut to = vec![0xaa; entries.iter().map(|each| each.size as usize).sum()];
-        write_joined(set, 0, &found, stamp, &mut to);
-        (found.groups.last().map_or(0, |each| each.end), entries, to)
+    fn joined(set: &[u8], below_bytes: usize, most_bytes: usize) -> (usize, Vec<Entry>, Vec<u8>) {
+        let mut to = vec![0xaa; most_bytes];
+        let Joined { end, entries } =
+            join(set, 0, &from(100), below_bytes, &mut to, decompress);
+        to.truncate(entries.iter().map(|each| each.size as usize).sum());
+        (end, entries, to)
+    }
+
+    fn joined_below(set: &[u8], below_bytes: usize) -> (usize, Vec<Entry>, Vec<u8>) {
+        joined(set, below_bytes, 1 << 20)
     }
 
     #[test]
@@ -404,7 +376,7 @@ mod tests {
             of_records(102, &[(3, b"hij")]),
         ]
         .concat();
-        let (end, entries, bytes) = join(&set, &from(100), &LIMITS);
+        let (end, entries, bytes) = joined_below(&set, BELOW_BYTES);
         let mut expected = of_records(0, &[(0, b"abc"), (2, b"defg"), (-2, b"hij")]);
         expected[LEADER_EPOCH..MAGIC].fill(0xff);
         expected[BASE_TIMESTAMP..MAX_TIMESTAMP].copy_from_slice(&5i64.to_be_bytes());
@@ -427,7 +399,7 @@ mod tests {
             of_records(101, &[(1, &[2; 500])]),
         ]
         .concat();
-        let alone = join(&two, &from(100), &LIMITS);
+        let alone = joined_below(&two, BELOW_BYTES);
         assert_eq!(alone.0, two.len());
         let good = of_records(102, &[(900, b"abc"), (901, b"abc")]);
         let changed = |at: usize, by: u8| {
@@ -448,7 +420,7 @@ mod tests {
         ];
         for (number, other) in others.into_iter().enumerate() {
             let set = [two.clone(), other.clone(), other].concat();
-            assert_eq!(join(&set, &from(100), &LIMITS), alone, "{number}");
+            assert_eq!(joined_below(&set, BELOW_BYTES), alone, "{number}");
         }
     }
 
@@ -459,7 +431,7 @@ mod tests {
         of_another_epoch[15] += 1;
         for other in [of_another_epoch, of_records(101, &[(i64::MIN, b"abc")])] {
             let set = [first.clone(), other].concat();
-            assert_eq!(join(&set, &from(100), &LIMITS), (0, vec![], vec![]));
+            assert_eq!(joined_below(&set, BELOW_BYTES), (0, vec![], vec![]));
         }
     }
 
@@ -469,11 +441,7 @@ mod tests {
         let set: Vec<u8> = (0..10).flat_map(one).collect();
         let size = one(0).len();
         let counts = |set: &[u8], below_bytes, most_bytes| -> Vec<u32> {
-            let limits = Limits {
-                below_bytes,
-                most_bytes,
-            };
-            let (_, entries, _) = join(set, &from(100), &limits);
+            let (_, entries, _) = joined(set, below_bytes, most_bytes);
             entries.iter().map(|each| each.records_count).collect()
         };
         assert_eq!(counts(&set, 3 * size, 1 << 20), [3, 3, 3]);
@@ -490,27 +458,18 @@ mod tests {
             .map(|number| of_records(100 + number, &[(number, &[1; 100])]))
             .collect();
         let size = plain[0].len();
-        let limits = |below_bytes, most_bytes| Limits {
-            below_bytes,
-            most_bytes,
-        };
         let of_codec = |codec| -> Vec<u8> {
             plain
                 .iter()
                 .flat_map(|each| with_codec(each.clone(), codec))
                 .collect()
         };
-        let three = limits(3 * size, 1 << 20);
-        let expected = join(&plain.concat(), &from(100), &three);
+        let expected = joined_below(&plain.concat(), 3 * size);
         assert_eq!(expected.1.len(), 2);
-        assert_eq!(join(&of_codec(3), &from(100), &three), expected);
-        assert_eq!(join(&of_codec(4), &from(100), &three), (0, vec![], vec![]));
+        assert_eq!(joined_below(&of_codec(3), 3 * size), expected);
+        assert_eq!(joined_below(&of_codec(4), 3 * size), (0, vec![], vec![]));
         // As much is decompressed at a time as may be written.
-        let few = join(
-            &of_codec(3),
-            &from(100),
-            &limits(3 * size, 5 * (size - HEADER_SIZE)),
-        );
+        let few = joined(&of_codec(3), 3 * size, 5 * (size - HEADER_SIZE));
         assert_eq!(few.1, expected.1[..1]);
     }
 
@@ -522,15 +481,9 @@ mod tests {
         let two = plain[..2].concat();
         let others = plain[2..].iter().map(|each| with_codec(each.clone(), 3));
         let set: Vec<u8> = two.iter().copied().chain(others.flatten()).collect();
-        assert_eq!(join(&set, &from(100), &LIMITS), (0, vec![], vec![]));
-        let enough = Limits {
-            below_bytes: two.len(),
-            ..LIMITS
-        };
-        assert_eq!(
-            join(&set, &from(100), &enough),
-            join(&two, &from(100), &enough)
-        );
+        assert_eq!(joined_below(&set, BELOW_BYTES), (0, vec![], vec![]));
+        let enough = two.len();
+        assert_eq!(joined_below(&set, enough), joined_below(&two, enough));
     }
 
     #[test]
@@ -538,11 +491,7 @@ mod tests {
         let set: Vec<u8> = (0..4)
             .flat_map(|number| of_records(100 + number, &[(0, &[1; 100])]))
             .collect();
-        let limits = Limits {
-            below_bytes: set.len() / 2,
-            most_bytes: 1 << 20,
-        };
-        let (_, entries, bytes) = join(&set, &from(100), &limits);
+        let (_, entries, bytes) = joined_below(&set, set.len() / 2);
         let second = &bytes[entries[0].size as usize..];
         assert_eq!(read_i32(&bytes, RECORDS_COUNT - 4), i32::MAX);
         assert_eq!(read_i32(second, RECORDS_COUNT - 4), 1);

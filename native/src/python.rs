@@ -145,10 +145,6 @@ fn join_plain<'py>(
         base_sequence,
         cleared: cleared(transactional, append_time),
     };
-    let limits = join::Limits {
-        below_bytes,
-        most_bytes: to.len(),
-    };
     let mut failure = None;
     let open = |codec, records: &[u8], room| {
         Python::attach(|py| opened(&decompress.bind(py), codec, records, room)).unwrap_or_else(
@@ -158,16 +154,14 @@ fn join_plain<'py>(
             },
         )
     };
-    let found = py.detach(|| join::groups_of(bytes, position, &stamp, &limits, open));
+    let joined = py.detach(|| join::join(bytes, position, &stamp, below_bytes, to, open));
     if let Some(error) = failure {
         return Err(error);
     }
-    let entries: Vec<Entry> = found.groups.iter().map(join::Group::entry).collect();
-    py.detach(|| join::write_joined(bytes, position, &found, &stamp, to));
     Ok((
-        found.groups.last().map_or(position, |each| each.end),
-        records_of(&entries),
-        PyBytes::new(py, &index_of(&entries)),
+        joined.end,
+        records_of(&joined.entries),
+        PyBytes::new(py, &index_of(&joined.entries)),
     ))
 }
 
