@@ -31,9 +31,8 @@ class Kind:
     Attributes:
         read: Reads a value, and raises a ConfigError. Its arguments are the option's name and the value.
         metavar: The word for the value in the help. A flag has none.
-        types: The types that a TOML file may have.
-        expected: The value that a TOML file must have, in words.
         choices: The only values; empty for any.
+        is_flag: Whether the option has no value on the command line.
         is_list: Whether the value has parts, separated by commas. A TOML file may have an array.
         is_path: Whether the value is a path. In a TOML file, it is relative to the file.
         is_table: Whether the option may be repeated, as ``KEY=VALUE``. A TOML file has a table.
@@ -43,18 +42,12 @@ class Kind:
 
     read: Callable[[str, Any], Any]
     metavar: str = ""
-    types: tuple[type, ...] = (str,)
-    expected: str = "a string"
     choices: tuple[str, ...] = ()
+    is_flag: bool = False
     is_list: bool = False
     is_path: bool = False
     is_table: bool = False
     bare: str = ""
-
-    @property
-    def is_flag(self) -> bool:
-        """Whether the option has no value on the command line."""
-        return self.types == (bool,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import date, datetime
 from typing import Any
 
 from .declare import Kind
@@ -36,7 +35,6 @@ __all__ = [
     "seconds",
     "size",
     "text",
-    "time",
     "whole",
 ]
 
@@ -60,12 +58,12 @@ def _parse_settings(option: str, value: Any) -> tuple[tuple[str, str], ...]:
     return settings
 
 
-FLAG = Kind(parse_flag, types=(bool,), expected="true or false")
+FLAG = Kind(parse_flag, is_flag=True)
 FILE = Kind(parse_text, "FILE", is_path=True)
 DIRECTORY = Kind(parse_text, "DIR", is_path=True)
 ADDRESS = Kind(parse_listen, "HOST:PORT")
-SECONDS = Kind(parse_seconds, "SECONDS", (int, float), "a number")
-SETTINGS = Kind(_parse_settings, "KEY=VALUE", expected="a table of names and values", is_table=True)
+SECONDS = Kind(parse_seconds, "SECONDS")
+SETTINGS = Kind(_parse_settings, "KEY=VALUE", is_table=True)
 
 
 def text(metavar: str, read: Callable[[str, Any], Any] = parse_text) -> Kind:
@@ -75,18 +73,12 @@ def text(metavar: str, read: Callable[[str, Any], Any] = parse_text) -> Kind:
 
 def names(metavar: str, read: Callable[[str, Any], Any] = parse_text) -> Kind:
     """Return the kind of several texts, separated by commas."""
-    return Kind(read, metavar, expected="a string or an array of strings", is_list=True)
-
-
-def time(metavar: str, read: Callable[[str, Any], Any]) -> Kind:
-    """Return the kind of a time, which a TOML file may have as its own."""
-    expected = "a string, a time or a number of milliseconds"
-    return Kind(read, metavar, (str, int, date, datetime), expected)
+    return Kind(read, metavar, is_list=True)
 
 
 def whole(least: int, most: int, metavar: str = "N") -> Kind:
     """Return the kind of a whole number in this range."""
-    return Kind(_between(parse_whole, least, most), metavar, (int,), "a whole number")
+    return Kind(_between(parse_whole, least, most), metavar)
 
 
 def seconds(least: float, most: float) -> Kind:
@@ -96,15 +88,14 @@ def seconds(least: float, most: float) -> Kind:
 
 def size(least: int, most: int) -> Kind:
     """Return the kind of a number of bytes in this range."""
-    read = _between(parse_bytes, least, most, "bytes")
-    return Kind(read, "BYTES", (str, int), 'a number of bytes, or a string as "16m"')
+    return Kind(_between(parse_bytes, least, most, "bytes"), "BYTES")
 
 
 def choice(choices: type[enum.Enum]) -> Kind:
     """Return the kind whose values are those of an enum."""
     values = tuple(str(each.value) for each in choices)
     read = lambda option, value: parse_choice(option, value, choices)  # noqa: E731
-    return Kind(read, choices=values, expected=f"one of {', '.join(values)}")
+    return Kind(read, choices=values)
 
 
 def choices(members: Iterable[enum.Enum]) -> Kind:

@@ -8,12 +8,12 @@ same in all three.
 | option | in the file | in the environment |
 |---|---|---|
 | without a value | ``true`` or ``false``; ``--no-OPTION`` on the command line wins over ``true`` | the same |
-| a number | a number | its text |
-| a size, a time | a string, or a number; a time also as TOML's own | its text |
 | names, separated by commas | a string, or an array of strings | separated by commas |
 | repeated ``KEY=VALUE`` | a table | separated by blanks |
 | a file or a directory | a string; a relative path is relative to the TOML file | relative to the process |
-| anything else | a string | its text |
+| anything else | a string, a number or a time | its text |
+
+The kind of an option refuses a value, wherever it comes from.
 """
 
 from __future__ import annotations
@@ -106,11 +106,14 @@ def _is_of_another(name: str, verb: str) -> bool:
 def _of_variable(option: Declared, name: str, value: str) -> list[str]:
     if option.kind.is_table:
         return [f"{option.option}={each}" for each in value.split()]
+    return [_argument(option, name, value)]
+
+
+def _argument(option: Declared, where: str, text: str) -> str:
+    """Return an option with its value, as the command line has it."""
     if not option.kind.is_flag:
-        return [f"{option.option}={value}"]
-    if value not in ("true", "false"):
-        raise ConfigError(f"{name}: {value!r} is neither true nor false. Set one of them")
-    return [option.option if value == "true" else f"--no-{option.name}"]
+        return f"{option.option}={text}"
+    return option.option if option.kind.read(where, text) else f"--no-{option.name}"
 
 
 # The file
@@ -123,11 +126,7 @@ def _from_file(options: Mapping[str, Declared], file: str) -> Iterator[str]:
             raise ConfigError(f"--{_CONFIG} {file}: {key} is for the command line only")
         if key not in options:
             raise ConfigError(f"--{_CONFIG} {file}: {_unknown(key, value, options)}")
-        try:
-            yield from _of_key(options[key], value, Path(file).parent)
-        except _WrongType:
-            expected = options[key].kind.expected
-            raise ConfigError(f"--{_CONFIG} {file}: {key} is {expected}, not {_shown(value)}") from None
+        yield from _of_key(options[key], f"--{_CONFIG} {file}: {key}", value, Path(file).parent)
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -151,44 +150,34 @@ def _unknown(key: str, value: object, known: Iterable[str]) -> str:
     return f"there is no option {key}{near}"
 
 
-class _WrongType(Exception):
-    """The value of an option has the wrong type."""
-
-
-def _of_key(option: Declared, value: object, directory: Path) -> Iterator[str]:
+def _of_key(option: Declared, where: str, value: object, directory: Path) -> Iterator[str]:
     kind = option.kind
     if kind.is_table:
-        yield from (f"{option.option}={key}={text}" for key, text in _pairs(value))
+        settings = list(_pairs(where, value))
+        kind.read(where, settings)
+        yield from (f"{option.option}={each}" for each in settings)
         return
-    if isinstance(value, list) and kind.is_list and all(isinstance(each, str) for each in value):
-        value = ",".join(value)
-    if isinstance(value, bool) != kind.is_flag or not isinstance(value, kind.types):
-        raise _WrongType
-    if kind.choices and value not in kind.choices:
-        raise _WrongType
-    if kind.is_flag:
-        yield from [option.option] if value else []
-    elif kind.is_path and value:
-        yield f"{option.option}={directory / str(value)}"
-    else:
-        yield f"{option.option}={value.isoformat() if isinstance(value, date) else value}"
+    parts = value if kind.is_list and isinstance(value, list) else [value]
+    text = ",".join(_text(where, each) for each in parts)
+    kind.read(where, text)
+    yield _argument(option, where, str(directory / text) if kind.is_path else text)
 
 
-def _pairs(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the pairs of a table. In TOML, ``a.b`` without quotes is a table in a table."""
+def _pairs(where: str, value: object, prefix: str = "") -> Iterator[str]:
+    """Yield the pairs of a table as ``KEY=VALUE``. In TOML, ``a.b`` without quotes is a table in a table."""
     if not isinstance(value, dict):
-        raise _WrongType
+        raise ConfigError(f"{where} is a table of names and values, not {value!r}")
     for key, each in value.items():
-        name = f"{prefix}{key}"
         if isinstance(each, dict):
-            yield from _pairs(each, f"{name}.")
-        elif isinstance(each, (bool, str, int, float)):
-            yield name, str(each).lower() if isinstance(each, bool) else str(each)
+            yield from _pairs(where, each, f"{prefix}{key}.")
         else:
-            raise _WrongType
+            yield f"{prefix}{key}={_text(where, each)}"
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, str):
-        return f'"{value}"'
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(where: str, value: object) -> str:
+    """Return a value of TOML as the command line has it."""
+    if isinstance(value, dict | list):
+        raise ConfigError(f"{where} is one value, not {value}")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, date) else str(value)

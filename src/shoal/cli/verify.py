@@ -66,14 +66,14 @@ class _Command:
     """Options of the command alone."""
 
     since: str | None = option(
-        kinds.time("TIMESTAMP", parse_text),
+        kinds.text("TIMESTAMP", parse_text),
         "compare from the first record of this time on: milliseconds since 1970, or ISO 8601. Ranges of less "
         "than 1,024 offsets are extended",
         default=None,
         group="extent",
     )
     until: str | None = option(
-        kinds.time("TIMESTAMP|OFFSET", parse_text),
+        kinds.text("TIMESTAMP|OFFSET", parse_text),
         "compare the records before the first one of this time, or before this offset, as --until of shoal "
         "mirror",
         default=None,

@@ -88,7 +88,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         group="mirror",
     )
     start: Start = option(
-        kinds.time("earliest|latest|TIMESTAMP", Start.parse),
+        kinds.text("earliest|latest|TIMESTAMP", Start.parse),
         "start position for partitions without a committed position: earliest, latest (partitions that are "
         "newer than the group's first start begin at their first record), or a timestamp (milliseconds since "
         "1970, or ISO 8601)",
@@ -96,7 +96,7 @@ class MirrorOptions(SteeringOptions, FollowOptions, HttpOptions, CopyOptions):
         group="mirror",
     )
     until: Until | None = option(
-        kinds.time("now|TIMESTAMP|OFFSET", Until.parse),
+        kinds.text("now|TIMESTAMP|OFFSET", Until.parse),
         "copy the records before the first one of this time, or before this offset of the only partition, "
         "then exit. The mirror copies meanwhile, and waits for what is to come. The word now is the same as "
         "--once. A whole number below 100,000,000,000 is an offset, and offset:N is any",
