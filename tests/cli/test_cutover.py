@@ -248,12 +248,12 @@ def test_plan_of_the_way_back_begins_at_the_cut(
     assert main([*plan, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [
-        (each["from"], each["offsets"], each["committed"], each["at_cut"])
+        (each["start_offset"], each["end_offset"], each["committed"], each["at_cut"])
         for each in found["topics"][0]["partitions"]
-    ] == [(9, 4, False, True), (0, 0, False, True)]
+    ] == [(9, 13, False, True), (0, 0, False, True)]
     assert not [each for each in found["warnings"] if "committed position" in each]
     # The map of the first mirror translates groups that lag behind the cut, and its members say if it runs.
-    needed = {"cluster": "destination", "resource_type": "group", "resource": GROUP, "operation": "DESCRIBE"}
+    needed = {"cluster": "destination", "resource_type": "group", "resource": GROUP, "operation": "DESCRIBE", "is_prefix": False}
     assert [each for each in found["acls"] if each["resource"] == GROUP] == [needed]
     assert main(plan) == 0
     assert "cut 2" in capsys.readouterr().out

@@ -109,15 +109,15 @@ def sides(capsys: pytest.CaptureFixture[str]) -> Iterator[Sides]:
 
 def test_dry_run_reports_partitions_to_copy_and_topics_to_create(sides: Sides) -> None:
     found = sides.found("--rename", r"(.*)=west.\1")
-    assert found["group"] == {"name": sides.group, "held_by": None}
-    assert found["source"] == {"servers": sides.source.bootstrap, "cluster_id": sides.source.cluster_id}
+    assert (found["group"], found["holder"]) == (sides.group, None)
+    assert found["source_cluster_id"] == sides.source.cluster_id
     (topic,) = found["topics"]
-    assert (topic["source"], topic["destination"], topic["offsets"]) == ("orders", "west.orders", RECORDS)
+    assert (topic["plan"]["source"], topic["plan"]["destination"]) == ("orders", "west.orders")
     assert topic["partitions"] == [
-        {"partition": number, "from": 0, "to": 50, "offsets": 50, "committed": False, "at_cut": False}
+        {"partition": number, "start_offset": 0, "end_offset": 50, "committed": False, "at_cut": False}
         for number in range(2)
     ]
-    created = topic["created"]
+    created = topic["plan"]["creation"]
     assert (created["partitions"], created["replication_factor"]) == (2, 1)
     assert created["configs"]["compression.type"] == "producer"
     assert (found["warnings"], found["refusal"]) == ([], None)
@@ -177,12 +177,12 @@ def test_committed_position_is_reported_as_start(sides: Sides, texts: Texts) -> 
     found = sides.found("--start", "latest")
     (topic,) = found["topics"]
     assert topic["partitions"] == [
-        {"partition": 0, "from": 20, "to": 50, "offsets": 30, "committed": True, "at_cut": False},
+        {"partition": 0, "start_offset": 20, "end_offset": 50, "committed": True, "at_cut": False},
         # Its topic has a position, and it has none: it came later.
-        {"partition": 1, "from": 0, "to": 50, "offsets": 50, "committed": False, "at_cut": False},
+        {"partition": 1, "start_offset": 0, "end_offset": 50, "committed": False, "at_cut": False},
     ]
     assert [each.partition(":")[0] for each in found["beginnings"]] == ["orders-1"]
-    assert (topic["created"], topic["added_partitions"]) == (None, 0)
+    assert (topic["plan"]["creation"], topic["plan"]["present_partitions"]) == (None, 2)
     (warning,) = found["warnings"]
     texts(warning)
 
@@ -216,13 +216,14 @@ def test_deleted_copy_is_a_warning_and_not_to_be_created(sides: Sides, texts: Te
     sides.commit(20)
     found = sides.found()
     (topic,) = found["topics"]
-    assert (topic["created"], topic["deleted"]) == (None, True)
+    assert topic["plan"]["creation"] is None
+    assert "was deleted" in topic["plan"]["deleted"]
     texts(found["warnings"])
     _, out, _ = sides.run()
     texts(out)
     (topic,) = sides.found("--continue-after", "destination-loss")["topics"]
-    assert topic["deleted"] is False
-    assert topic["created"]["partitions"] == 2
+    assert topic["plan"]["deleted"] is None
+    assert topic["plan"]["creation"]["partitions"] == 2
 
 
 def test_position_overtaken_by_retention_is_a_warning(sides: Sides, texts: Texts) -> None:
@@ -249,7 +250,7 @@ def test_position_of_a_newer_version_is_a_refusal(sides: Sides, texts: Texts) ->
     sides.commit(20, metadata='shoal9{"x":1}')
     found = sides.found(code=2)
     texts(found["refusal"])
-    assert [topic["source"] for topic in found["topics"]] == ["orders"]
+    assert [topic["plan"]["source"] for topic in found["topics"]] == ["orders"]
 
 
 def test_held_group_is_a_refusal_that_names_the_holder(sides: Sides, texts: Texts) -> None:
@@ -277,6 +278,7 @@ def test_unauthorized_creation_is_a_refusal_with_the_acls(sides: Sides, texts: T
         "resource_type": "topic",
         "resource": "orders",
         "operation": "READ",
+        "is_prefix": False,
     } in found["acls"]
 
 
@@ -294,9 +296,15 @@ def test_unauthorized_group_is_a_refusal_with_the_other_results(sides: Sides, te
     sides.source.faults.add(ApiKey.DESCRIBE_GROUPS, times=None, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     found = sides.found(code=2)
     texts(found["refusal"])
-    assert [topic["source"] for topic in found["topics"]] == ["orders"]
+    assert [topic["plan"]["source"] for topic in found["topics"]] == ["orders"]
     assert found["missing_acls"] == [
-        {"cluster": "source", "resource_type": "group", "resource": sides.group, "operation": "READ"}
+        {
+            "cluster": "source",
+            "resource_type": "group",
+            "resource": sides.group,
+            "operation": "READ",
+            "is_prefix": False,
+        }
     ]
     texts(sides.run()[2])
 
@@ -307,7 +315,7 @@ def test_same_cluster_on_both_sides_is_refused_without_rename(sides: Sides, text
     again = sides.found("--rename", r"(.*)=\1.copy", topics="orders.*", code=2)
     texts(again["refusal"])
     (topic,) = sides.found("--rename", r"(.*)=\1.copy")["topics"]
-    assert topic["destination"] == "orders.copy"
+    assert topic["plan"]["destination"] == "orders.copy"
 
 
 def test_acl_command_for_later_partitions_is_printed(sides: Sides, texts: Texts) -> None:

@@ -260,7 +260,7 @@ def _words_for(acl: Acl) -> str:
 def test_printed_acls_are_sufficient_and_each_is_needed(clusters: Clusters) -> None:
     clusters.change_the_source()
     plan = clusters.plan(*WHAT_FOLLOWS)
-    group = plan["group"]["name"]
+    group = plan["group"]
     printed, without = (
         {tuple(acl[each] for each in ("cluster", "resource_type", "resource", "operation")) for acl in acls}
         for acls in (plan["acls"], clusters.plan()["acls"])

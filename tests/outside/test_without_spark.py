@@ -42,7 +42,7 @@ def test_dry_run_needs_no_spark_and_names_the_extra(
     done = run_shoal("mirror", *options, state=tmp_path, environment=without_spark)
     assert done.returncode == 0, done.stderr
     assert "pip install 'shoal[spark]'" in done.stderr
-    assert [each["source"] for each in json.loads(done.stdout)["topics"]] == ["topic"]
+    assert [each["plan"]["source"] for each in json.loads(done.stdout)["topics"]] == ["topic"]
 
 
 def test_verify_needs_no_spark(

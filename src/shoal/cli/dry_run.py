@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ..client.offsets import LATEST
 from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
+from ..json_values import to_json
 from ..mirroring.driver.checkup import Finding, check_directories
-from ..mirroring.driver.dry_run import DryRun, TopicOutlook, dry_run
+from ..mirroring.driver.dry_run import DryRun, PartitionOutlook, TopicOutlook, dry_run
 from ..mirroring.model.acls import Acl, acl_sentences
 from ..mirroring.model.options import MirrorOptions
 from ..printable import printable_lines
@@ -30,18 +29,20 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
         warn(warning)
     for sentence in acl_sentences(found.missing_acls):
         warn(f"missing for this principal: {sentence}")
-    refusal = None if found.refusal is None else str(found.refusal)
     machine = [*_check_spark(options), *check_directories(options)]
     for finding in machine:
         warn(finding.text)
-    plan = _plan(options, found)
+    commands = options.acl_commands(found.acls)
+    later = options.acl_commands(_later_acls(options, found), creates=False)
     if as_json:
-        print_json({**plan, "machine": [asdict(each) for each in machine], "refusal": refusal})
+        plan = {"type": "dry-run", **to_json(found), "machine": to_json(machine)}
+        print_json({**plan, "acl_commands": commands, "later_acl_commands": later})
     else:
-        print("\n".join(map(printable_lines, _lines(options, found, plan))), flush=True)
-    if refusal is not None:
-        say(refusal)
-    return EXIT_USAGE if refusal or any(each.stops for each in machine) else EXIT_DONE
+        lines = _lines(options, found, commands, later)
+        print("\n".join(map(printable_lines, lines)), flush=True)
+    if found.refusal is not None:
+        say(found.refusal)
+    return EXIT_USAGE if found.refusal or any(each.stops for each in machine) else EXIT_DONE
 
 
 def _check_spark(options: MirrorOptions) -> Iterator[Finding]:
@@ -54,30 +55,6 @@ def _check_spark(options: MirrorOptions) -> Iterator[Finding]:
         yield from check_spark(options.master)
 
 
-def _plan(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
-    """Return the plan as values of JSON."""
-    return {
-        "type": "dry-run",
-        "source": {"servers": options.source.servers, "cluster_id": found.source_cluster_id},
-        "destination": {"servers": options.destination.servers, "cluster_id": found.destination_cluster_id},
-        "group": {"name": found.group, "held_by": found.holder},
-        "topics": [_topic(topic) for topic in found.topics],
-        "acls": [_acl(acl) for acl in found.acls],
-        "missing_acls": [_acl(acl) for acl in found.missing_acls],
-        "acl_commands": options.acl_commands(found.acls),
-        "later_acl_commands": options.acl_commands(_later_acls(options, found), creates=False),
-        "warnings": list(found.warnings),
-        "beginnings": list(found.beginnings),
-        "differences": list(found.differences),
-    }
-
-
-def _acl(acl: Acl) -> dict[str, Any]:
-    values = asdict(acl)
-    is_prefix = values.pop("is_prefix")
-    return {**values, "pattern": "prefixed"} if is_prefix else values
-
-
 def _later_acls(options: MirrorOptions, found: DryRun) -> list[Acl]:
     """Return the ACLs that only later partitions of copies will need."""
     if options.once or options.destination.acl_cluster("topic") is None:
@@ -86,55 +63,30 @@ def _later_acls(options: MirrorOptions, found: DryRun) -> list[Acl]:
     return [acl for acl in later if acl not in found.acls]
 
 
-def _topic(topic: TopicOutlook) -> dict[str, Any]:
-    plan = topic.plan
-    created = None
-    if plan.creation:
-        created = asdict(plan.creation)
-        del created["name"]
-    return {
-        "source": plan.source,
-        "destination": plan.destination,
-        "created": created,
-        "added_partitions": plan.added_partitions,
-        "deleted": plan.deleted is not None,
-        "offsets": topic.offsets,
-        "partitions": [
-            {
-                "partition": each.partition,
-                "from": each.start_offset,
-                "to": each.end_offset,
-                "offsets": each.offsets,
-                "committed": each.committed,
-                "at_cut": each.at_cut,
-            }
-            for each in topic.partitions
-        ],
-    }
-
-
-def _lines(options: MirrorOptions, found: DryRun, plan: Mapping[str, Any]) -> Iterator[str]:
+def _lines(
+    options: MirrorOptions, found: DryRun, commands: Sequence[str], later: Sequence[str]
+) -> Iterator[str]:
     """Yield the plan for a person."""
     yield "dry run: nothing is created, joined, committed or copied"
     yield ""
     yield table(
         [
-            *((side, _cluster(**plan[side])) for side in ("source", "destination")),
+            ("source", _cluster(options.source.servers, found.source_cluster_id)),
+            ("destination", _cluster(options.destination.servers, found.destination_cluster_id)),
             ("group", f"{found.group}, held by {found.holder or 'no process'}"),
         ]
     )
-    if plan["topics"]:
+    if found.topics:
         yield ""
         headings = ("topic", "copy", "partitions", "begin at", "offsets", "at the destination")
-        yield table([headings, *(_row(options, topic) for topic in plan["topics"])])
+        yield table([headings, *(_row(options, topic) for topic in found.topics)])
         yield from found.beginnings
     yield from _section(
         "configurations of the topics to be created:",
         [
-            f"{topic['destination']}: "
-            + ", ".join(f"{name}={value}" for name, value in sorted(topic["created"]["configs"].items()))
-            for topic in plan["topics"]
-            if topic["created"]
+            f"{each.name}: {', '.join(f'{name}={value}' for name, value in sorted(each.configs.items()))}"
+            for topic in found.topics
+            if (each := topic.plan.creation)
         ],
     )
     yield from _section(
@@ -148,9 +100,9 @@ def _lines(options: MirrorOptions, found: DryRun, plan: Mapping[str, Any]) -> It
     )
     yield from _section(
         "To grant them (the file of --command-config has an administrator's login):",
-        [f"PRINCIPAL={shlex.quote(_principal(options, found))}", *plan["acl_commands"]],
+        [f"PRINCIPAL={shlex.quote(_principal(options, found))}", *commands],
     )
-    if later := plan["later_acl_commands"]:
+    if later:
         yield "  # later, once a topic of the source gets more partitions:"
         yield from (f"  {command}" for command in later)
 
@@ -172,31 +124,29 @@ def _principal(options: MirrorOptions, found: DryRun) -> str:
     return source if found.missing_acls and source and source == destination else "User:..."
 
 
-def _row(options: MirrorOptions, topic: Mapping[str, Any]) -> tuple[str, ...]:
-    created, partitions = topic["created"], topic["partitions"]
-    change = "as it is"
-    if topic["deleted"]:
+def _row(options: MirrorOptions, topic: TopicOutlook) -> tuple[str, ...]:
+    plan, change = topic.plan, "as it is"
+    if plan.deleted:
         change = "deleted: not created again"
-    elif created:
-        change = (
-            f"created: {created['partitions']} partitions, replication factor {created['replication_factor']}"
-        )
-    elif topic["added_partitions"]:
-        change = f"{topic['added_partitions']} partitions added"
-    begins = Counter(_begin(options, each) for each in partitions)
+    elif plan.creation:
+        created = plan.creation
+        change = f"created: {created.partitions} partitions, replication factor {created.replication_factor}"
+    elif plan.added_partitions:
+        change = f"{plan.added_partitions} partitions added"
+    begins = Counter(_begin(options, each) for each in topic.partitions)
     return (
-        topic["source"],
-        topic["destination"],
-        f"{len(partitions)}",
+        plan.source,
+        plan.destination,
+        f"{len(topic.partitions)}",
         ", ".join(f"{begin} {count}" for begin, count in begins.items()),
-        f"{topic['offsets']:,}",
+        f"{topic.offsets:,}",
         change,
     )
 
 
-def _begin(options: MirrorOptions, partition: Mapping[str, Any]) -> str:
-    if partition["committed"] or partition["at_cut"]:
-        return "position" if partition["committed"] else "cut"
+def _begin(options: MirrorOptions, partition: PartitionOutlook) -> str:
+    if partition.committed or partition.at_cut:
+        return "position" if partition.committed else "cut"
     # Partitions that are newer than the first start begin at their first record.
-    is_newer = options.start.timestamp_ms == LATEST and partition["offsets"]
+    is_newer = options.start.timestamp_ms == LATEST and partition.offsets
     return "earliest" if is_newer else str(options.start)

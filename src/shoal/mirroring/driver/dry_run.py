@@ -89,7 +89,7 @@ class TopicOutlook:
 @dataclass(slots=True)
 class DryRun:
     """
-    The findings of a dry run.
+    The findings of a dry run. ``--json`` prints them with these names.
 
     Attributes:
         group: The consumer group on the source cluster.
@@ -118,7 +118,7 @@ class DryRun:
     warnings: list[str] = field(default_factory=list)
     beginnings: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
-    refusal: ShoalError | None = None
+    refusal: str | None = None
 
 
 def dry_run(options: MirrorOptions, *, on_warning: Callable[[str], object] = lambda _: None) -> DryRun:
@@ -162,7 +162,7 @@ class _DryRunner:
         if not names:
             raise error
         ids = self._source.metadata.cluster_id, self._destination.metadata.cluster_id
-        found = DryRun(self._options.group_between(*ids), *ids, refusal=error)
+        found = DryRun(self._options.group_between(*ids), *ids, refusal=str(error))
         found.warnings += hidden.warnings(self._source, str(error))
         unseen = [copy for copy in names.values() if copy not in self._destination.metadata.topics]
         begun = {*hidden.prefixes, *hidden.prefixes.values()}
@@ -187,12 +187,12 @@ class _DryRunner:
             )
             found.topics = self._outlook(changes, state, at_cut, found)
             if found.holder:
-                found.refusal = GroupHeld(changes.group, found.holder)
+                found.refusal = str(GroupHeld(changes.group, found.holder))
         except AccessRefused:
             raise
         except ShoalError as error:
             found.topics = tuple(TopicOutlook(topic, ()) for topic in changes.topics.values())
-            found.refusal = error
+            found.refusal = str(error)
         topics = changes.topics.values()
         hidden = _hidden_topics(self._options.topics, self._source).named
         needed = self._needed(
