@@ -253,7 +253,13 @@ def test_plan_of_the_way_back_begins_at_the_cut(
     ] == [(9, 13, False, True), (0, 0, False, True)]
     assert not [each for each in found["warnings"] if "committed position" in each]
     # The map of the first mirror translates groups that lag behind the cut, and its members say if it runs.
-    needed = {"cluster": "destination", "resource_type": "group", "resource": GROUP, "operation": "DESCRIBE", "is_prefix": False}
+    needed = {
+        "cluster": "destination",
+        "resource_type": "group",
+        "resource": GROUP,
+        "operation": "DESCRIBE",
+        "is_prefix": False,
+    }
     assert [each for each in found["acls"] if each["resource"] == GROUP] == [needed]
     assert main(plan) == 0
     assert "cut 2" in capsys.readouterr().out

@@ -98,16 +98,18 @@ def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFix
         "direction": "forward",
         "groups": [
             {
-                "group": "app",
-                "group_type": "classic",
+                "name": "app",
+                "type": "classic",
                 "state": "Empty",
                 "problem": "",
-                "left_out": False,
+                "has_failed": False,
+                "may_pass": False,
+                "is_left_out": False,
                 "offsets": [
                     {
-                        "topic": "orders",
-                        "partition": 0,
-                        "counterpart": "orders-0",
+                        "group": "app",
+                        "partition": ["orders", 0],
+                        "counterpart": ["orders", 0],
                         "committed": 7,
                         "lag": 2,
                         "translated": 6,
@@ -115,13 +117,17 @@ def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFix
                         "present": None,
                         "action": "to be committed",
                         "detail": "",
-                        "proof": {"same": True},
+                        "proof": {"is_same": True},
+                        "begins_late": False,
+                        "may_pass": False,
+                        "mark": [two.source.cluster_id, 7, 6, "exact", ""],
                     }
                 ],
             }
         ],
         "counts": {"to be committed": 1, "exact": 1},
         "warnings": [],
+        "may_list_more": False,
         "applied": False,
         "exit_code": 0,
     }

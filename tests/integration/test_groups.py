@@ -107,7 +107,7 @@ def test_groups_of_all_protocols_continue_behind_their_last_record(
     shown = groups_of(source, destination, tmp_path, *selected, "--prove")
     offsets = [each for group in shown["groups"] for each in group["offsets"]]
     assert {each["exactness"] for each in offsets} == {"exact"}
-    assert all(each["proof"]["same"] for each in offsets)
+    assert all(each["proof"]["is_same"] for each in offsets)
     applied = groups_of(source, destination, tmp_path, *selected, "--apply")
     assert applied["counts"] == {"exact": len(offsets), "committed": len(offsets)}
     again = groups_of(source, destination, tmp_path, *selected, "--apply")

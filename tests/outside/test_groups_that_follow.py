@@ -137,9 +137,9 @@ def test_groups_with_a_proof_of_another_record_commits_no_offset(
     commit(two.source, "before", 3, TOPIC)
     assert groups(two, "--apply", "--prove", "--json") == 1
     report = json.loads(capsys.readouterr().out)
-    rows = {each["group"]: each["offsets"][0] for each in report["groups"]}
-    assert (rows["app"]["action"], rows["app"]["proof"]["same"]) == ("refused", False)
-    assert (rows["before"]["action"], rows["before"]["proof"]["same"]) == ("committed", True)
+    rows = {each["name"]: each["offsets"][0] for each in report["groups"]}
+    assert (rows["app"]["action"], rows["app"]["proof"]["is_same"]) == ("refused", False)
+    assert (rows["before"]["action"], rows["before"]["proof"]["is_same"]) == ("committed", True)
     assert committed(two.destination, "app") < 0
     assert committed(two.destination, "before") == 3
 

@@ -99,7 +99,7 @@ def test_cutover_of_a_running_mirror_moves_records_and_groups(pair: Pair, tmp_pa
         assert mirror.exit_code == 0, mirror.stderr
     shown = succeed("groups", *between, "--prove", state=tmp_path)
     offsets = [offset for group in shown["groups"] for offset in group["offsets"]]
-    assert {(each["exactness"], each["proof"]["same"]) for each in offsets} == {("exact", True)}
+    assert {(each["exactness"], each["proof"]["is_same"]) for each in offsets} == {("exact", True)}
     expected = values(pair.source.bootstrap, "orders")
     assert values(pair.destination.bootstrap, "orders") == expected
     for group in groups:

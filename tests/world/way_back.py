@@ -50,7 +50,7 @@ class WayBack:
 
     def write(self, file: Path) -> str:
         """Write the certificate, and return its file."""
-        file.write_text(json.dumps(self.certificate.to_json_object()))
+        file.write_text(json.dumps(self.certificate.as_json()))
         return str(file)
 
 

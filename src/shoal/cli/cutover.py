@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from ..declare import add_options, declared, given, pick
+from ..json_values import to_json
 from ..mirroring.cutover.files import page_file
 from ..mirroring.cutover.gates import GATES, Gate, State
 from ..mirroring.cutover.options import CutoverOptions
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_event(event: GateEvent) -> None:
-    print_json(event.to_json_object())
+    print_json({"type": "gate", **GATES[event.gate]._asdict(), **to_json(event)})
 
 
 class _Lines:

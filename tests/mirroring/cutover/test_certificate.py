@@ -56,7 +56,7 @@ def test_certificate_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_certificate_begins_with_its_type_and_version(tmp_path: Path) -> None:
-    values = CERTIFICATE.to_json_object()
+    values = CERTIFICATE.as_json()
     assert list(values)[:3] == ["type", "version", "at"]
     assert (values["type"], values["version"]) == ("shoal cutover", 1)
 
@@ -120,7 +120,7 @@ def test_page_has_the_values_of_the_certificate_as_text_and_no_code(tmp_path: Pa
 
 def changed(path: str, value: Any) -> str:
     """Return the certificate with another value; names of the path are separated by dots."""
-    values = json.loads(json.dumps(CERTIFICATE.to_json_object()))
+    values = json.loads(json.dumps(CERTIFICATE.as_json()))
     place = values
     *before, last = path.split(".")
     for name in before:

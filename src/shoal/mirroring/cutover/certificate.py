@@ -145,7 +145,7 @@ class Certificate:
     groups: tuple[CutGroupOffset, ...]
     gates_s: Mapping[str, float]
 
-    def to_json_object(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the certificate as values of JSON, with their digest."""
         values = {"type": _TYPE, "version": _VERSION, **asdict(self)}
         return {**values, "digest": _digest(values)}

@@ -132,7 +132,7 @@ def write_certificate(file: str, certificate: Certificate) -> None:
         ShoalError: The file exists, or cannot be written.
 
     """
-    text = json.dumps(certificate.to_json_object(), indent=2)
+    text = json.dumps(certificate.as_json(), indent=2)
     _write("certificate", file, f"{text}\n")
 
 

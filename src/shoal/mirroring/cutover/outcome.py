@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...exit_codes import EXIT_DONE, EXIT_FAILED
+from ...json_values import to_json
 from ..model.text import first_few
 from ..sync.report import Action, GroupOffset
 from .certificate import Certificate
-from .gates import GATES, Gate, State, Verdict
+from .gates import Gate, State, Verdict
 
 __all__ = ["CutoverReport", "GateEvent"]
 
@@ -29,21 +30,6 @@ class GateEvent(Verdict):
 
     gate: Gate
     elapsed_s: float
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the event as values of JSON."""
-        rule = GATES[self.gate]
-        return {
-            "type": "gate",
-            "gate": self.gate.value,
-            "state": self.state.value,
-            "elapsed_s": round(self.elapsed_s, 3),
-            "reasons": list(self.reasons),
-            "timed_out": self.is_timed_out,
-            "remedy": self.remedy,
-            "waits_for": rule.waits_for,
-            "why": rule.why,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +98,6 @@ class CutoverReport:
         return " ".join(sentences)
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the outcome as values of JSON."""
-        return {
-            "type": "cutover",
-            "rehearsal": self.is_rehearsal,
-            "gates": [each.to_json_object() for each in self.gates],
-            "committed": self.committed,
-            "in_place": self.in_place,
-            "unconfirmed": [
-                {"group": each.group, "counterpart": str(each.counterpart), "offset": each.translated}
-                for each in self.unconfirmed
-            ],
-            "problem": self.sentence or None,
-            "certificate": None if self.certificate is None else self.certificate.to_json_object(),
-            "warnings": list(self.warnings),
-            "exit_code": self.exit_code,
-        }
+        """Return the outcome as values of JSON, with the names that its attributes have."""
+        more = {"in_place": self.in_place, "problem": self.sentence or None, "exit_code": self.exit_code}
+        return {"type": "cutover", **to_json(self), **more}

@@ -159,9 +159,6 @@ class OffsetProof:
 #: The group and the partition of an offset.
 _Place: TypeAlias = tuple[str, TopicPartition]
 
-#: The values of an offset that JSON has as they are.
-_SHOWN = ("committed", "lag", "translated", "exactness", "present", "action", "detail")
-
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
@@ -201,17 +198,6 @@ class GroupOffset:
     may_pass: bool = False
     mark: Mark | None = None
 
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the offset as values of JSON."""
-        values: dict[str, Any] = {
-            **self.partition._asdict(),
-            "counterpart": str(self.counterpart) if self.counterpart else None,
-            **{name: to_json(getattr(self, name)) for name in _SHOWN},
-        }
-        if self.proof is not None:
-            values["proof"] = {"same": self.proof.is_same, "detail": self.proof.detail}
-        return values
-
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
@@ -247,17 +233,6 @@ class GroupReport:
         """The problem, with the group's name."""
         how = "is left out" if self.is_left_out else "does not follow"
         return f"group {self.name!r} {how}: {self.problem}"
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the group as values of JSON."""
-        return {
-            "group": self.name,
-            "group_type": self.type.value,
-            "state": self.state,
-            "problem": self.problem,
-            "left_out": self.is_left_out,
-            "offsets": [each.to_json_object() for each in self.offsets],
-        }
 
 
 @dataclass(frozen=True)
@@ -318,15 +293,8 @@ class GroupsReport:
         return [each for each in self.groups if each.is_left_out]
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the round as values of JSON."""
-        return {
-            "type": "groups",
-            "direction": self.direction.value,
-            "groups": [each.to_json_object() for each in self.groups],
-            "counts": dict(self.counts),
-            "warnings": list(self.warnings),
-            "elapsed_s": round(self.elapsed_s, 3),
-        }
+        """Return the round as values of JSON, with the names that its attributes have."""
+        return {"type": "groups", **to_json(self), "counts": dict(self.counts)}
 
 
 class Commits:
