@@ -195,11 +195,6 @@ class Observer:
                 self._source, self._destination, self.topics, self.group, options.mirror, options.selection
             )
         except BrokerError as error:
-            if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                raise ConfigError(
-                    f"{error.where} cannot be read. Allow DESCRIBE on the cluster, or leave the ACLs out "
-                    "with --allow acls"
-                ) from error
             if error.code is not ErrorCode.SECURITY_DISABLED:
                 raise
             yield from self._missing_authorizer()

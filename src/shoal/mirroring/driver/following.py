@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
-from ..model.acls import THE_CLUSTER, Acl
 from ..model.follow_options import Follower
 from ..model.options import MirrorOptions
 from ..model.state import FollowRound
@@ -84,7 +83,7 @@ class Following(Watch):
                 return
             if is_transient(error):
                 raise
-            self._warn(f"{follower.value} cannot follow: {_problem(error, follow)}")
+            self._warn(f"{follower.value} cannot follow: {_problem(error)}")
             return
         for change in report.changes:
             self._mirror.notify(change)
@@ -136,21 +135,10 @@ def compare_followers(
             yield from report.differences[:_SENTENCES]
         except ShoalError as error:
             if follower is Follower.CONFIGS or options.has(follower):
-                yield f"{follower.value} are not compared: {_problem(error, options)}"
+                yield f"{follower.value} are not compared: {_problem(error)}"
 
 
-def _problem(error: ShoalError, options: MirrorOptions) -> str:
-    if not isinstance(error, BrokerError):
-        return str(error)
-    if error.code == ErrorCode.SECURITY_DISABLED:
+def _problem(error: ShoalError) -> str:
+    if isinstance(error, BrokerError) and error.code == ErrorCode.SECURITY_DISABLED:
         return f"{error.where} do not exist: it has no authorizer. Mirror without --sync acls"
-    if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        needed = options.grants(
-            Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"),
-            Acl("destination", "cluster", THE_CLUSTER, "ALTER"),
-        )
-        return (
-            f"{error.where}: the user needs DESCRIBE on the cluster, and at the destination ALTER, too. "
-            f"{needed}"
-        )
     return str(error)
