@@ -33,7 +33,7 @@ what A had at the cut, under the same names, exactly once:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...topic_partition import TopicPartition
@@ -41,15 +41,15 @@ from ..model.copy_options import isolation_level_of
 from ..model.first_start import FirstStart
 from ..model.offset_map import MOST_MILESTONES, OffsetMap, Stretch
 from ..model.position import MirrorPosition, ProducerIdentity, is_another_topic
-from .certificate import Certificate, CutLog, CutPartition
+from .certificate import Certificate, CutPartition
 
 __all__ = [
     "FailbackLog",
     "begins_at_cut",
     "cluster_problem",
-    "failback_positions",
     "failback_problems",
     "map_before",
+    "position_at_cut",
 ]
 
 
@@ -145,41 +145,6 @@ def failback_problems(
             )
 
 
-def failback_positions(
-    certificate: Certificate,
-    destinations: Collection[TopicPartition],
-    producer: tuple[int, int],
-    rules: str,
-    first_start: FirstStart | None,
-    before: Mapping[TopicPartition, OffsetMap | None],
-) -> dict[TopicPartition, MirrorPosition]:
-    """
-    Return the first positions of the reverse mirror, by the partition that it reads.
-
-    Args:
-        certificate: The certificate; its partitions have no problem.
-        destinations: The partitions that the reverse mirror writes to. Another one gets no position: it keeps
-            its own, or the reverse mirror does not select it.
-        producer: A producer id and its epoch that no partition knows; one for all, as tasks do it.
-        rules: The digest of the reverse mirror's rules.
-        first_start: The reverse mirror's first start.
-        before: The maps of former lives (:func:`map_before`), by the partition that the reverse mirror reads.
-
-    """
-    return {
-        (partition := TopicPartition(cut.destination.topic, cut.partition)): _position(
-            cut.destination,
-            cut.source,
-            ProducerIdentity(*producer),
-            rules,
-            first_start,
-            before.get(partition),
-        )
-        for cut in certificate.partitions
-        if cut.source_partition in destinations
-    }
-
-
 def map_before(
     cut: CutPartition, former: MirrorPosition | None, between: MirrorPosition | None, rules: str
 ) -> OffsetMap | None:
@@ -215,18 +180,28 @@ def map_before(
     return offsets.with_at_most(MOST_MILESTONES // 2)
 
 
-def _position(
-    source: CutLog,
-    destination: CutLog,
-    identity: ProducerIdentity,
+def position_at_cut(
+    cut: CutPartition,
+    producer: ProducerIdentity,
     rules: str,
     first_start: FirstStart | None,
     before: OffsetMap | None,
 ) -> MirrorPosition:
+    """
+    Return the first position of the reverse mirror in a partition without a problem.
+
+    Args:
+        producer: One that the partition does not know.
+        rules: The digest of the reverse mirror's rules.
+        first_start: The reverse mirror's first start.
+        before: The map of its former life (:func:`map_before`).
+
+    """
+    source, destination = cut.destination, cut.source
     return MirrorPosition(
         source_offset=source.end,
         destination_offset=destination.end,
-        identity=identity,
+        identity=producer,
         origin=(source.end, destination.end),
         source_topic_id=source.topic_id,
         destination_topic_id=destination.topic_id,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from ...client.admin import init_producer_id
 from ...client.cluster import Cluster, is_transient, patiently
@@ -23,31 +22,18 @@ from ..cutover.failback import (
     FailbackLog,
     begins_at_cut,
     cluster_problem,
-    failback_positions,
     failback_problems,
     map_before,
+    position_at_cut,
 )
 from ..model.copy_options import copy_rules
 from ..model.offset_map import OffsetMap
 from ..model.options import MirrorOptions
+from ..model.position import ProducerIdentity
 from ..model.text import first_few
 from ..positions import GroupOffsets, GroupPositions
 
 __all__ = ["first_mirror_group", "go_back", "starts_at_cut"]
-
-
-class _WayBack(NamedTuple):
-    """
-    The partitions that begin at a cut.
-
-    Attributes:
-        cuts: The cut of each, by the partition that the mirror reads.
-        destinations: The logs that it writes to, by their partition.
-
-    """
-
-    cuts: Mapping[TopicPartition, CutPartition]
-    destinations: Mapping[TopicPartition, FailbackLog]
 
 
 def first_mirror_group(options: MirrorOptions) -> str | None:
@@ -85,10 +71,8 @@ def starts_at_cut(
     if options.from_certificate is None:
         return {}
     certificate = read_certificate(options.from_certificate)
-    way_back = patiently(
-        lambda: _find(options, certificate, state, source, destination), patience_s=patience_s
-    )
-    return {partition: cut.destination.end for partition, cut in way_back.cuts.items()}
+    cuts = patiently(lambda: _find(options, certificate, state, source, destination), patience_s=patience_s)
+    return {partition: cut.destination.end for partition, cut in cuts.items()}
 
 
 def _find(
@@ -97,7 +81,8 @@ def _find(
     state: GroupOffsets,
     source: Cluster,
     destination: Cluster,
-) -> _WayBack:
+) -> Mapping[TopicPartition, CutPartition]:
+    """Return the partitions that begin at the cut, by the partition that the mirror reads."""
     topics = options.topics.select(source.refresh().topics)
     destination.refresh(topics.values())
     ids = source.metadata.cluster_id, destination.metadata.cluster_id
@@ -124,7 +109,7 @@ def _find(
             "of other names (--rename), without --from-certificate"
         )
         raise ConfigError(reason)
-    return _WayBack(cuts, there)
+    return cuts
 
 
 def _check_stopped(certificate: Certificate, cuts: Iterable[CutPartition], destination: Cluster) -> None:
@@ -169,17 +154,16 @@ def go_back(
         def begin() -> list[TopicPartition]:
             source.refresh()
             state = positions.read_state()
-            way_back = _find(options, certificate, state, source, destination)
-            if not way_back.cuts:
+            cuts = _find(options, certificate, state, source, destination)
+            if not cuts:
                 return []
-            begun = failback_positions(
-                certificate,
-                way_back.destinations,
-                init_producer_id(destination),
-                rules,
-                state.first_start,
-                _maps_before(certificate, state, way_back, destination, rules),
-            )
+            before = _maps_before(certificate, state, cuts, destination, rules)
+            # One producer that no partition knows for all, as tasks do it.
+            producer = ProducerIdentity(*init_producer_id(destination))
+            begun = {
+                each: position_at_cut(cut, producer, rules, state.first_start, before.get(each))
+                for each, cut in cuts.items()
+            }
             for error in positions.commit(begun).values():
                 raise error
             return sorted(begun)
@@ -188,10 +172,14 @@ def go_back(
 
 
 def _maps_before(
-    certificate: Certificate, state: GroupOffsets, way_back: _WayBack, destination: Cluster, rules: str
+    certificate: Certificate,
+    state: GroupOffsets,
+    cuts: Mapping[TopicPartition, CutPartition],
+    destination: Cluster,
+    rules: str,
 ) -> Mapping[TopicPartition, OffsetMap | None]:
     """Return the maps of the mirror's former life that still hold, by the partition that it reads."""
-    lived = {each: cut for each, cut in way_back.cuts.items() if each in state.positions}
+    lived = {each: cut for each, cut in cuts.items() if each in state.positions}
     if not lived:
         return {}
     positions = GroupPositions(destination, certificate.mirror_group, MemberId)
