@@ -26,6 +26,7 @@ from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupReport, GroupsReport
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Difference, DifferenceKind, OffsetRange, PartitionReport, VerifyReport
+from tests.mirroring.cutover.positions import position_at
 from tests.snapshots import Texts
 
 ORDERS = TopicPartition("orders", 0)
@@ -35,7 +36,8 @@ PAID = TopicPartition("paid", 0)
 def seen(
     end: int, position: int | None, *, of: TopicPartition = ORDERS, start: int = 0, problem: str = ""
 ) -> PartitionSeen:
-    return PartitionSeen(of, of, start, end, end, position, problem=problem)
+    known = None if position is None else position_at(position)
+    return PartitionSeen(of, of, start, end, end, known, problem=problem)
 
 
 def offset(action: Action, exactness: Exactness | None = Exactness.EXACT, detail: str = "") -> GroupOffset:

@@ -22,12 +22,12 @@ from shoal.mirroring.cutover.run import CutoverRun
 from shoal.mirroring.model.follow_options import GroupSelection
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.report import Action, Direction, GroupOffset, GroupReport, GroupsReport
 from shoal.net.address import Address
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Aligned, Alignment, PartitionReport, VerifyProgress, VerifyReport
+from tests.mirroring.cutover.positions import position_at
 
 ORDERS = TopicPartition("orders", 0)
 TIMEOUT_S = 150.0  # the ends stand still for 5 s
@@ -74,10 +74,8 @@ class Clusters(Observer):
     def partitions(self) -> list[PartitionSeen]:
         if self.errors:
             raise self.errors.pop()
-        return [PartitionSeen(ORDERS, ORDERS, 0, self.end, self.end, self.position, copy_end=self.copy_end)]
-
-    def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
-        return None
+        position = position_at(self.position, self.copy_end)
+        return [PartitionSeen(ORDERS, ORDERS, 0, self.end, self.end, position)]
 
     def logs(self, seen: Sequence[PartitionSeen]) -> dict[TopicPartition, tuple[CutLog, CutLog]]:
         shown = self.end if self.shown_there is None else self.shown_there

@@ -66,7 +66,6 @@ class Observer:
         self.topics = select_topics(mirror.topics, found, source)
         destination.refresh(self.topics.values())
         self.group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
-        self._positions: dict[TopicPartition, MirrorPosition] = {}
         settings = CopySettings.of(mirror, mirror.source, mirror.destination, self.group)
         self._sync = GroupSync(source, destination, settings, options.selection, with_states=True)
 
@@ -102,40 +101,30 @@ class Observer:
         """
         wanted = self._source.refresh(self.topics).partitions_of(sorted(self.topics))
         self._destination.refresh(self.topics.values())
-        self._positions = GroupPositions(self._source, self.group, MemberId).read(wanted)
+        positions = GroupPositions(self._source, self.group, MemberId).read(wanted)
         written = known_log_ends(self._source, wanted)
         logs = answered(ask_logs(self._source, wanted, 0.0))
-        return [self._seen(each, logs[each], written.get(each, 0)) for each in wanted]
+        return [self._seen(each, positions.get(each), logs[each], written.get(each, 0)) for each in wanted]
 
-    def _seen(self, partition: TopicPartition, log: LogOffsets, written: int) -> PartitionSeen:
-        position = self._positions.get(partition)
-        seen = PartitionSeen(
+    def _seen(
+        self, partition: TopicPartition, position: MirrorPosition | None, log: LogOffsets, written: int
+    ) -> PartitionSeen:
+        return PartitionSeen(
             partition,
             self.copy_of(partition),
             log.start,
             # Between both questions the log may have grown, or a transaction have ended.
             min(log.stable, log.end),
             log.end,
-            None,
+            position,
             self._source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED,
-            unreplicated=max(0, written - log.end),
-        )
-        if position is None:
-            return seen
-        return replace(
-            seen,
-            position=position.source_offset,
-            problem=self._recreated(partition, position),
-            copy_end=position.destination_offset,
+            "" if position is None else self._recreated(partition, position),
+            max(0, written - log.end),
         )
 
     def copy_of(self, partition: TopicPartition) -> TopicPartition:
         """Return the copy of a source partition."""
         return TopicPartition(self.topics[partition.topic], partition.partition)
-
-    def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
-        """Return the position of the last :meth:`partitions`."""
-        return self._positions.get(partition)
 
     def _recreated(self, partition: TopicPartition, position: MirrorPosition) -> str:
         copy = self.copy_of(partition)
@@ -308,30 +297,28 @@ def certificate_of(
         gates_s: How many seconds each gate took.
 
     """
-    positions = [observer.position_of(each.source) for each in seen]
     return Certificate(
         datetime.now(UTC).isoformat(timespec="seconds"),
         *observer.clusters(),
         observer.group,
-        next((each.rules for each in positions if each is not None), ""),
+        next((each.position.rules for each in seen if each.position is not None), ""),
         dict(observer.topics),
-        tuple(_partition(observer, each, *logs[each.source], compared.get(each.source)) for each in seen),
+        tuple(_partition(each, *logs[each.source], compared.get(each.source)) for each in seen),
         tuple(_offset(each) for each in offsets if each.action is not Action.NOT_MIRRORED),
         gates_s,
     )
 
 
 def _partition(
-    observer: Observer, seen: PartitionSeen, ours: CutLog, theirs: CutLog, compared: PartitionReport | None
+    seen: PartitionSeen, ours: CutLog, theirs: CutLog, compared: PartitionReport | None
 ) -> CutPartition:
-    position = observer.position_of(seen.source)
     # Records behind the copy are of producers that have begun at the destination: they go back later.
     end = theirs.end if seen.copy_end is None else seen.copy_end
     return CutPartition(
         seen.source.partition,
         ours,
         replace(theirs, start=min(theirs.start, end), end=end),
-        None if position is None else position.origin,
+        None if seen.position is None else seen.position.origin,
         0 if compared is None else compared.records,
         0 if compared is None else compared.batches,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...topic_partition import TopicPartition
+from ..model.position import MirrorPosition
 
 __all__ = ["PartitionSeen"]
 
@@ -22,7 +23,6 @@ class PartitionSeen:
         position: The mirror's position; None if it has none.
         copies_open: Whether the mirror copies open transactions, too (``read_uncommitted``).
         problem: A phrase if the position is one of another topic: it was created again.
-        copy_end: The destination offset behind the last copied record; None without a position.
         unreplicated: The number of offsets that the leader has behind the high watermark. No consumer sees
             these records yet, and the mirror does not copy them, but ``acks=1`` has acknowledged them.
 
@@ -33,10 +33,9 @@ class PartitionSeen:
     start: int
     stable_end: int
     end: int
-    position: int | None
+    position: MirrorPosition | None
     copies_open: bool = False
     problem: str = ""
-    copy_end: int | None = None
     unreplicated: int = 0
 
     @property
@@ -47,7 +46,12 @@ class PartitionSeen:
     @property
     def copied(self) -> int:
         """The offset before which nothing is left to copy, also if the log begins only there."""
-        return max(self.start, self.position or 0)
+        return max(self.start, 0 if self.position is None else self.position.source_offset)
+
+    @property
+    def copy_end(self) -> int | None:
+        """The destination offset behind the last copied record; None without a position."""
+        return None if self.position is None else self.position.destination_offset
 
     @property
     def copyable_end(self) -> int:
