@@ -108,8 +108,8 @@ def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFix
                 "offsets": [
                     {
                         "group": "app",
-                        "partition": ["orders", 0],
-                        "counterpart": ["orders", 0],
+                        "partition": "orders-0",
+                        "counterpart": "orders-0",
                         "committed": 7,
                         "lag": 2,
                         "translated": 6,

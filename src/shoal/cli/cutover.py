@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from ..declare import add_options, declared, given, pick
-from ..json_values import to_json
+from ..json_report import as_json
 from ..mirroring.cutover.files import page_file
 from ..mirroring.cutover.gates import GATES, Gate, State
 from ..mirroring.cutover.options import CutoverOptions
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_event(event: GateEvent) -> None:
-    print_json({"type": "gate", **GATES[event.gate]._asdict(), **to_json(event)})
+    print_json({"type": "gate", **GATES[event.gate]._asdict(), **as_json(event)})
 
 
 class _Lines:

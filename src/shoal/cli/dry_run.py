@@ -6,10 +6,10 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from .. import json_report
 from ..client.offsets import LATEST
 from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
-from ..json_values import to_json
 from ..mirroring.driver.checkup import Finding, check_directories
 from ..mirroring.driver.dry_run import DryRun, PartitionOutlook, TopicOutlook, dry_run
 from ..mirroring.model.acls import Acl, acl_sentences
@@ -35,7 +35,7 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
     commands = options.acl_commands(found.acls)
     later = options.acl_commands(_later_acls(options, found), creates=False)
     if as_json:
-        plan = {"type": "dry-run", **to_json(found), "machine": to_json(machine)}
+        plan = {"type": "dry-run", **json_report.as_json(found), "machine": json_report.as_json(machine)}
         print_json({**plan, "acl_commands": commands, "later_acl_commands": later})
     else:
         lines = _lines(options, found, commands, later)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...exit_codes import EXIT_DONE, EXIT_FAILED
-from ...json_values import to_json
+from ...json_report import as_json
 from ..model.text import first_few
 from ..sync.report import Action, GroupOffset
 from .certificate import Certificate
@@ -99,5 +99,11 @@ class CutoverReport:
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the outcome as values of JSON, with the names that its attributes have."""
-        more = {"in_place": self.in_place, "problem": self.sentence or None, "exit_code": self.exit_code}
-        return {"type": "cutover", **to_json(self), **more}
+        return {
+            "type": "cutover",
+            **as_json(self),
+            "certificate": self.certificate and self.certificate.as_json(),
+            "in_place": self.in_place,
+            "problem": self.sentence or None,
+            "exit_code": self.exit_code,
+        }

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...client.group_offsets import CommittedValue
 from ...client.groups import EMPTY_STATES, GroupType
-from ...json_values import to_json
+from ...json_report import as_json
 from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness, Translation
 
@@ -294,7 +294,7 @@ class GroupsReport:
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the round as values of JSON, with the names that its attributes have."""
-        return {"type": "groups", **to_json(self), "counts": dict(self.counts)}
+        return {"type": "groups", **as_json(self), "counts": dict(self.counts)}
 
 
 class Commits:
