@@ -90,6 +90,23 @@ def test_listener_is_called_if_commits_are_not_authorized(broker: Broker, log: H
     assert ours.assignment == frozenset()
 
 
+def test_consumer_subscribes_again_after_a_listener_that_raised(broker: Broker, log: History) -> None:
+    log.plain(5)
+
+    class Failing(RebalanceListener):
+        def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            raise RuntimeError("no more room")
+
+    with consumer(broker, group_id="group") as ours:
+        ours.subscribe(["topic"], Failing())
+        take(ours, 5)
+        with pytest.raises(RuntimeError, match="no more room"):
+            ours.unsubscribe()
+        assert ours.assignment == frozenset()
+        ours.subscribe(["topic"])
+        assert len(take(ours, 5)) == 5
+
+
 def test_commit_of_an_expired_member_raises(broker: Broker, log: History) -> None:
     log.plain(5)
     with consumer(broker, group_id="group", max_poll_interval_ms=300) as slow:

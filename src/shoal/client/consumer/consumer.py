@@ -162,13 +162,16 @@ class RawConsumer:
         self._assigned.replace([named(each) for each in partitions])
 
     def unsubscribe(self) -> None:
-        """Leave the group, and drop all partitions."""
+        """Leave the group, and drop all partitions; also if the listener raises."""
         self._check_open()
-        if self._is_subscribed and self._membership is not None:
-            self._membership.close(_Adapter(self))
-            self._membership = self._new_membership()
-        self._is_subscribed = False
-        self._assigned.replace(())
+        try:
+            if self._is_subscribed and self._membership is not None:
+                self._membership.close(_Adapter(self))
+        finally:
+            if self._is_subscribed:
+                self._membership = self._new_membership()  # a member that has left joins no more
+            self._is_subscribed = False
+            self._assigned.replace(())
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
