@@ -81,6 +81,26 @@ def test_written_batch_in_doubt_is_not_repeated(broker: Broker) -> None:
     assert values(broker) == [b"before", b"late", b"after"]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ],
+)
+def test_batch_that_was_refused_after_it_was_written_is_in_doubt(broker: Broker, code: ErrorCode) -> None:
+    with producer(broker, request_timeout_ms=500, delivery_timeout_ms=1000) as ours:
+        ours.send("topic", b"before", partition=0).result(10)
+        broker.faults.add(ApiKey.PRODUCE, error=code, effect="after")
+        broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=None)
+        error = ours.send("topic", b"late", partition=0).exception(20)
+    assert isinstance(error, DeliveryTimedOut)
+    assert error.is_in_doubt
+    assert values(broker) == [b"before", b"late"]
+
+
 def test_unauthorized_topic_raises(broker: Broker) -> None:
     broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with producer(broker) as ours:

@@ -60,8 +60,17 @@ _START_ANEW = frozenset(
     {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 
-#: The codes with which a broker may have appended the batch.
-_IN_DOUBT = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+#: The codes with which a broker may have appended the batch. It also answers the last three while it waits
+#: for its followers, if the partition's leader or its topic goes meanwhile (DelayedProduce).
+_IN_DOUBT = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 
 
 class _Delivery(NamedTuple):
