@@ -15,7 +15,7 @@ from tests.snapshots import Texts
 from tests.world import batches
 from tests.world.contents import batches_of, content_of
 from tests.world.history import History
-from tests.world.waiting import wait_until
+from tests.world.waiting import InThread, wait_until
 
 # Records
 
@@ -106,6 +106,18 @@ def test_partition_newer_than_the_metadata_is_found(broker: Broker) -> None:
         assert ours.partitions_for("topic") == 2
         broker.topics.grow(broker.topics.topic("topic"), 3)
         assert ours.send("topic", b"x", partition=2).result(10).offset == 0
+
+
+def test_topic_is_found_by_a_thread_that_waits_longer_than_another(broker: Broker) -> None:
+    looks = broker.faults.add(ApiKey.METADATA, times=None)
+    with producer(broker, max_block_ms=1000) as ours:
+        first = InThread(lambda: ours.send("late", b"x"))
+        assert broker.faults.wait_for(looks, 4)
+        second = InThread(lambda: ours.send("late", b"x"))
+        with pytest.raises(BrokerError, match="'late'"):
+            first.result()
+        broker.create_topic("late")
+        assert second.result().result(10).offset == 0
 
 
 def test_invalid_timestamp_is_refused_and_the_producer_continues(broker: Broker) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -49,8 +50,9 @@ class Sender:
         self._cluster = Cluster(settings.client)
         self._leaders: dict[int, Leader] = {}
         self._must_stop = False
-        #: The topics that callers have sent to, and the number of answers about them.
+        #: The topics that callers have sent to, how many threads wait for each, and the number of answers.
         self._topics: set[str] = set()
+        self._waiting: Counter[str] = Counter()
         self._looks = 0
         #: Whether the metadata lack a topic, or a leader has moved, and the times of the next requests.
         self._is_stale = False
@@ -99,9 +101,14 @@ class Sender:
                 has_ended = self.failure is not None or self._must_stop
                 return has_ended or (self._looks > looks and bool(self._count(topic) or self._refusal(topic)))
 
-            queues.changed.wait_for(is_answered, timeout_s)
+            self._waiting[topic] += 1
+            try:
+                queues.changed.wait_for(is_answered, timeout_s)
+            finally:
+                self._waiting[topic] -= 1
             if not self._count(topic):
-                self._topics.discard(topic)  # no thread waits for it any longer
+                if not self._waiting[topic]:
+                    self._topics.discard(topic)  # no thread waits for it any longer
                 if (refusal := self._refusal(topic)) is not None:
                     raise refusal
             return self._count(topic) or None
