@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import socket
+import sys
 import threading
 
 import pytest
 from rich.console import Console
 
+from shoal.cli import main
 from shoal.cli.working import Done, Working, amounts
 from shoal.timing import Clock
+from tests.world.waiting import DEADLINE_S, InThread
 
 
 class Screen(io.StringIO):
@@ -74,3 +78,33 @@ def test_working_is_quiet_without_terminal_with_json_and_at_first(
         working.show(Done("3/16 partitions"))
         console.file.flush()
     assert screen.getvalue() == ""
+
+
+def test_working_is_quiet_on_a_pipe_whose_colours_are_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Working("begins", quiet_s=0) as working:
+        working.show(Done("3/16 partitions"))
+    assert pipe.getvalue() == ""
+
+
+class Terminal(Screen):
+    """A terminal in place of stderr."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("verb", ["inspect", "verify"])
+def test_verb_that_waits_for_a_silent_cluster_shows_its_work(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    screen = Terminal("asking for topics")
+    monkeypatch.setattr(sys, "stderr", screen)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        clusters = ["--from", server, *(["--to", server] if verb == "verify" else [])]
+        running = InThread(lambda: main([verb, *clusters, "--topics", "orders"]))
+        assert screen.has_shown.wait(DEADLINE_S)
+    assert running.result() in (1, 3)

@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
     options = InspectOptions(**given(InspectOptions, vars(args)))
     if args.report:
         check_result_file("--report", args.report)
-    topics = _select(source, TopicSelection(args.topics or ".*", args.exclude))
-    with Working("asking for offsets", as_json=args.json) as working:
+    with Working("asking for topics and offsets", as_json=args.json) as working:
+        topics = _select(source, TopicSelection(args.topics or ".*", args.exclude))
         report = inspect(
             source, topics, options, on_progress=lambda progress: working.show(done_of(progress))
         )

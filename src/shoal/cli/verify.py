@@ -135,24 +135,22 @@ def run(args: argparse.Namespace) -> int:
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
     extent = Extent.parse(vars(args))
-    _reach(source, destination)
-    topics, options = _select(source, selection)
-    with (
-        _comparing(args, source, destination, options) as compare,
-        Working("reading positions", as_json=args.json) as working,
-    ):
-        report = verify(
-            source,
-            destination,
-            topics,
-            group=args.group,
-            rules={copy_rules(source)},
-            options=options,
-            on_progress=lambda progress: working.show(done_of(progress)),
-            extent=extent,
-            state=args.state,
-            compare=compare,
-        )
+    with Working("asking for topics and positions", as_json=args.json) as working:
+        _reach(source, destination)
+        topics, options = _select(source, selection)
+        with _comparing(args, source, destination, options) as compare:
+            report = verify(
+                source,
+                destination,
+                topics,
+                group=args.group,
+                rules={copy_rules(source)},
+                options=options,
+                on_progress=lambda progress: working.show(done_of(progress)),
+                extent=extent,
+                state=args.state,
+                compare=compare,
+            )
     for warning in report.warnings:
         warn(warning)
     if args.report is not None:

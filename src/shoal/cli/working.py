@@ -116,7 +116,8 @@ class Working:
         self._done = Done(begins)
         self._now = clock.monotonic
         self._began_at = self._now()
-        console = console or Console(file=sys.stderr)
+        # By itself rich takes a pipe for a terminal if FORCE_COLOR is set, as CI often does.
+        console = console or Console(file=sys.stderr, force_terminal=sys.stderr.isatty())
         self._live = Live(StatusLine(self._look), console=console, transient=True)
         self._timer = threading.Timer(quiet_s, self._live.start)
         self._timer.daemon = True
