@@ -99,8 +99,8 @@ class Timing:
             each marks only its own partitions, and another member may have marked its own first. It also
             covers the difference of their clocks.
         prepare_retry_s: The time between two attempts of a group's member to prepare topics.
-        handler_patience_s: A task with a handler waits so long for brokers at its start, and for the leaders
-            of topics that it creates.
+        handler_patience_s: A task with a handler waits so long for brokers at its start, and for a topic or
+            a partition that an output is for.
         stalled_s: A task reports a worker as waiting for its broker after so long without a response. A fetch
             without data is answered in half a second.
         isolate_s: A pair of several partitions gives up its requests after so long without a response. One

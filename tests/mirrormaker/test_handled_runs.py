@@ -299,6 +299,42 @@ def test_silent_destination_is_waited_for_and_nothing_is_skipped(makers: Makers)
     assert not any("left out" in each for each in maker.warnings)
 
 
+class Beyond(MirrorMakerMessageHandler):
+    """Sends one partition's records to a partition that neither cluster has."""
+
+    def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
+        made = ProducerRecord.of(record)
+        return [replace(made, partition=7)] if record.partition == 1 else [made]
+
+
+class BatchBeyond(MirrorMakerRawBytesMessageHandler):
+    def handle(self, batch: RawRecord) -> list[RawRecord]:
+        return [replace(batch, partition=7)] if batch.partition == 1 else [batch]
+
+
+@pytest.mark.parametrize("aborts", [True, False])
+@pytest.mark.parametrize(
+    ("handler", "way"), [(Beyond, []), (BatchBeyond, ["--use.raw.bytes"])], ids=["deep", "raw"]
+)
+def test_partition_that_stays_missing_is_a_send_failure(
+    makers: Makers, handler: type, way: list[str], aborts: bool
+) -> None:
+    makers.produce(6)
+    options = ["--message.handler", f"{__name__}:{handler.__name__}", *way]
+    maker = makers.start(
+        *options, "--abort.on.send.failure", str(aborts), timing=Timing(handler_patience_s=0.3)
+    )
+    if aborts:
+        summary = maker.result()
+        assert "orders-7" in summary.stopped["orders-1"]
+    else:
+        wait_until(lambda: makers.committed() == makers.ends(), 60)
+        summary = maker.end()
+        assert makers.copied()[0] == makers.of_source()[0]
+        assert makers.copied()[2] == makers.of_source()[2]
+    assert summary.exit_code == (1 if aborts else 4)
+
+
 class RaisingAtTen(MirrorMakerMessageHandler):
     def handle(self, record: ConsumerRecord) -> list[ProducerRecord]:
         if (record.partition, record.offset) == (1, 10):

@@ -30,6 +30,7 @@ from ..client.coordinator import JOIN_AGAIN
 from ..client.offsets import LATEST, list_offsets
 from ..client.producer import RawProducer, RecordMetadata
 from ..client.producer.settings import ProducerSettings
+from ..error_codes import ErrorCode
 from ..errors import AccessRefused, BrokerError, BufferFull, LargerThanBuffer, ProtocolError, ShoalError
 from ..mirroring.control import ControlConnection
 from ..mirroring.model.copy_options import CopySettings, Handling
@@ -147,6 +148,8 @@ class _HandlerTask:
         self._source = Cluster(settings.source.impatient())
         self._destination = Cluster(settings.destination)
         self._topics = DestinationTopics(self._source, self._destination, settings)
+        #: The topics and partitions that the destination lacks, and since when.
+        self._missing_since: dict[tuple[str, int | None], float] = {}
         self._producer: RawProducer
 
     def run(self) -> list[TopicPartition]:
@@ -307,7 +310,7 @@ class _HandlerTask:
                 # To skip records for an error of the connection or the login would skip all that follow.
                 if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
                     raise
-                if not is_transient(error):
+                if not is_transient(error) or self._is_missing_too_long(output, error):
                     return partition.reject(pending, self._reason_against_output(error))
                 self._topics.forget(output.topic)
                 partition.waiting_for = str(error)
@@ -315,9 +318,20 @@ class _HandlerTask:
                 self._control.wait(backoff.next_delay_s())
             else:
                 partition.waiting_for = None
+                self._missing_since.pop((output.topic, output.partition), None)
                 return future.add_done_callback(
                     partial(self._acknowledged, partition, pending, _size(output))
                 )
+
+    def _is_missing_too_long(self, output: ProducerRecord | RawRecord, error: Exception) -> bool:
+        """Return whether the destination has lacked the output's topic or partition for too long."""
+        place = output.topic, output.partition
+        if not isinstance(error, BrokerError) or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._missing_since.pop(place, None)  # a destination that does not answer may have it
+            return False
+        now = time.monotonic()
+        since = self._missing_since.setdefault(place, now)
+        return now - since >= self._settings.timing.handler_patience_s
 
     def _reason_against_output(self, error: Exception) -> str:
         """Return the reason why an output cannot be sent: the destination's error, or the handler's."""
