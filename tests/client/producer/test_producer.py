@@ -284,6 +284,7 @@ def test_raw_producer_refuses_ordinary_values(broker: Broker) -> None:
         {"headers": {"name": "text"}},
         {"headers": {b"name": b"x"}},
         {"headers": None},
+        {"topic": "\ud800"},
     ],
 )
 def test_argument_of_wrong_type_is_refused_and_the_producer_continues(

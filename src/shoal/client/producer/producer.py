@@ -163,8 +163,8 @@ class RawProducer:
     def _check_partition(self, topic: str, partition: int | None, deadline: float) -> int:
         """Return the number of partitions of a topic; a given partition must be one of them."""
         # In the sending thread, these errors would end the producer.
-        if not isinstance(topic, str):
-            raise ConfigError(f"topic={topic!r} is not a topic's name. Use text")
+        if not isinstance(topic, str) or not topic.isascii():
+            raise ConfigError(f"topic={topic!r} is not a topic's name. Use text, of ASCII characters")
         if partition is not None and (not isinstance(partition, int) or partition < 0):
             raise ConfigError(f"partition={partition!r} is not a partition's number")
         count = self._sender.partitions_of(topic, partition or 0, max(0.0, deadline - time.monotonic()))
