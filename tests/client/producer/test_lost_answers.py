@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -15,6 +16,7 @@ from shoal.errors import BrokerError, DeliveryTimedOut, Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.client.producer.produced import producer, values
+from tests.world import batches
 from tests.world.contents import batches_of
 from tests.world.faults import answers
 
@@ -171,3 +173,28 @@ def test_lost_connection_fails_a_batch_without_retries_and_later_ones_are_sent(b
             ours.send("topic", b"lost", partition=0).result(10)
         assert ours.send("topic", b"after", partition=0).result(10).offset == 1
     assert values(broker) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_old_batch_in_doubt_is_not_repeated_after_the_leader_forgot_the_producer(
+    broker: Broker, is_first: bool
+) -> None:
+    now_ms, day_ms = int(time.time() * 1000), 86_400_000
+    log = broker.log("topic", 0)
+
+    def old(value: bytes) -> bytes:
+        return bytes(batches.batch([value], base_timestamp=now_ms - 3 * day_ms))
+
+    pauses = {"retry_backoff_ms": 400, "retry_backoff_max_ms": 400}  # time to forget the producer
+    with producer(broker, send_raw_bytes=True, **pauses) as ours:
+        ours.send("topic", old(b"of another partition"), partition=1).result(10)
+        if not is_first:
+            ours.send("topic", old(b"before"), partition=0).result(10)
+        lost = broker.faults.add(ApiKey.PRODUCE, drop="after", partition=0)
+        sent = ours.send("topic", old(b"late"), partition=0)
+        assert broker.faults.wait_for(lost)
+        # As in a clean restart; else at a check every 10 minutes.
+        log.forget_expired_producers(now_ms, day_ms)
+        assert sent.result(10).offset == log.log_end_offset - 1
+        ours.send("topic", old(b"after"), partition=0).result(10)
+    assert values(broker) == [*([] if is_first else [b"before"]), b"late", b"after"]

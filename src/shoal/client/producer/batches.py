@@ -127,12 +127,18 @@ class PendingBatch:
         return len(self.batch.view)
 
     @property
+    def newest_ms(self) -> int:
+        """A timestamp that is not after the newest one that a broker sees in it."""
+        if self.written is None:
+            return max(each.timestamp for each in self.records)
+        # The broker drops an append time: the base timestamp is not after the newest create time.
+        header = self.written.header
+        return header.base_timestamp if header.is_log_append_time else header.max_timestamp
+
+    @property
     def entry(self) -> bytes:
         """The batch's part of a lot's index."""
-        header = self.batch.header
-        # The broker drops an append time: the base timestamp is not after the newest create time.
-        newest_ms = header.base_timestamp if header.is_log_append_time else header.max_timestamp
-        return ENTRY.pack(self.size, self.count, newest_ms, -1)
+        return ENTRY.pack(self.size, self.count, self.newest_ms, -1)
 
     def complete(self) -> None:
         """Complete the futures with the outcome."""

@@ -15,13 +15,15 @@ These rules keep the order of each partition, and write no batch twice:
   on a connection without the mark. So have the batches of the leader's other partitions.
 - A stock broker remembers the last five batches of a producer. If it refuses one of more batches whose
   answer was lost, it is asked for the producer's last sequence.
+- A broker forgets a producer whose last batch is old, at once in a restart, and then takes that batch again.
+  So the producer looks into the log before it repeats an old batch.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
@@ -36,6 +38,7 @@ from ..lot import Limits, Lot, Refused, Sent, open_gate
 from ..metadata import Metadata
 from ..multi_batch import ProduceConnection
 from ..offsets import log_end_offsets
+from ..scan import read_batches
 from ..send import send
 from .batches import SEQUENCES, PendingBatch
 from .queues import PartitionQueue, Queues
@@ -129,7 +132,8 @@ class Leader:
         deliveries: list[_Delivery] = []
         try:
             connection = self._connected(metadata)
-            ready = self._identified(self._asked(connection, queues))
+            known = self._identified(self._asked(connection, queues))
+            ready = [each for each in known if not self._may_be_forgotten(each) or self._has_more(each)]
             with self._queues.changed:
                 deliveries = [self._delivery(each) for each in ready]
             has_moved = len(ready) < len(queues)
@@ -188,7 +192,7 @@ class Leader:
         new = [each for each in queues if each.producer_id is None]
         if not new:
             return queues
-        at_end = [each.partition for each in new if each.takes_several]
+        at_end = [each.partition for each in new if each.takes_several or self._has_old(each.batches)]
         ends: dict[TopicPartition, int | ShoalError] = {}
         try:
             producer_id, _ = init_producer_id(self._cluster)
@@ -207,6 +211,41 @@ class Leader:
                 queue.producer_id = producer_id
                 queue.next_offset, queue.next_sequence = end, end % SEQUENCES
         return [each for each in queues if each.producer_id is not None]
+
+    def _has_old(self, batches: Iterable[PendingBatch]) -> bool:
+        """Return whether the leader may forget a producer after one of these batches."""
+        limit_ms = self._limits().forgotten_up_to_ms
+        return any(each.newest_ms <= limit_ms for each in batches)
+
+    def _may_be_forgotten(self, queue: PartitionQueue) -> bool:
+        """Return whether batches may be written, and the leader may not know that any more."""
+        with self._queues.changed:
+            return self._has_old([each for each in queue.batches if each.is_in_doubt])
+
+    def _has_more(self, queue: PartitionQueue) -> bool:
+        """Acknowledge the batches that are in the log; return whether there are others to send now."""
+        found: dict[int, int] = {}
+        try:
+            self._cluster.refresh({queue.partition.topic})
+            for batch in read_batches(self._cluster, queue.partition, queue.next_offset):
+                header = batch.header
+                if (header.producer_id, header.producer_epoch) == (queue.producer_id, queue.epoch):
+                    found[header.base_sequence] = header.base_offset
+        except ShoalError as error:
+            is_gone = isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            if not is_gone:  # else the log lost them, or retention deleted them
+                with self._queues.changed:
+                    queue.put_off()
+                    if not is_transient(error):
+                        self._finish(queue, queue.batches[0], error)
+                return False
+        with self._queues.changed:
+            for pending in list(queue.batches):
+                if pending.sequence is None or (offset := found.get(pending.sequence)) is None:
+                    break
+                self._finish(queue, pending, offset)
+                queue.next_offset = offset + pending.count
+            return bool(queue.batches)
 
     def _delivery(self, queue: PartitionQueue) -> _Delivery:
         """Stamp the first batches of a partition; the caller holds the lock."""
