@@ -157,6 +157,7 @@ class Fetcher:
         self._behind: dict[TopicPartition, float] = {}
         #: Partitions that brought records, and when, the longest ago first.
         self._busy: dict[TopicPartition, float] = {}
+        self._sent_at = 0.0
         self._begin_with: TopicPartition | None = None
         self._first_of_request: TopicPartition | None = None
         self._first_of_full: TopicPartition | None = None
@@ -165,6 +166,12 @@ class Fetcher:
     def is_waiting(self) -> bool:
         """Whether a response is still to come."""
         return self._connection.in_flight > 0
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the broker has had the time of a request, beside that for which it may wait for records."""
+        limit_s = self._connection.timeout_s + self._max_wait_ms / 1000
+        return self.is_waiting and time.monotonic() - self._sent_at > limit_s
 
     @property
     def connection(self) -> Connection:
@@ -305,6 +312,7 @@ class Fetcher:
         for each in forgotten:
             numbers[self._topic_of(each)].append(each.partition.partition)
         key = "topic_id" if self.lists_ids else "topic"
+        self._sent_at = time.monotonic()
         self._connection.send(
             ApiKey.FETCH,
             self._version,

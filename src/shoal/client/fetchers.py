@@ -84,14 +84,24 @@ class Fetchers:
             raise
 
     def receive(self, wakeup: Wakeup, timeout_s: float) -> Iterator[Answer]:
-        """Wait for answers or a wakeup, and yield the part of each partition, or the error of its leader."""
+        """
+        Wait for answers or a wakeup, and yield the part of each partition, or the error of its leader.
+
+        A leader that does not answer in ``request.timeout.ms`` is an error, too: another may lead by then.
+
+        """
         waiting = {
             fetcher.connection: leader for leader, fetcher in self._fetchers.items() if fetcher.is_waiting
         }
-        for connection in wait_for_answers(waiting, wakeup, timeout_s):
+        answered = wait_for_answers(waiting, wakeup, timeout_s)
+        # A host that is gone closes no connection.
+        late = [each for each, leader in waiting.items() if self._fetchers[leader].is_overdue]
+        for connection in dict.fromkeys([*answered, *late]):
             fetcher = self._fetchers[waiting[connection]]
             wanted = dict(fetcher.wanted)
             try:
+                if connection not in answered:
+                    raise connection.fail(BlockingIOError("no answer"))
                 response = fetcher.receive()
                 raise_for(response.error_code, f"fetching from {connection.address}")
             except ShoalError as error:

@@ -17,6 +17,7 @@ from shoal.records import Codec
 from shoal_broker import Broker, BrokerCluster
 from tests.client.consumer.consumed import FIRST, consumer, raw, take
 from tests.world import batches
+from tests.world.faults import Held
 from tests.world.history import History
 from tests.world.logs import lose_tail
 from tests.world.waiting import wait_until
@@ -45,6 +46,15 @@ def test_fetch_on_a_lost_connection_is_repeated(log: History, broker: Broker, dr
     with consumer(broker) as ours:
         ours.assign([FIRST])
         assert [record.offset for record in take(ours, 4)] == [0, 1, 2, 3]
+
+
+def test_fetch_without_an_answer_is_repeated_after_the_request_timeout(log: History, broker: Broker) -> None:
+    log.plain(3)
+    silent = Held(broker, ApiKey.FETCH, times=1)
+    with consumer(broker, request_timeout_ms=500) as ours:
+        ours.assign([FIRST])
+        take(ours, 3)
+    silent.release()
 
 
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH])

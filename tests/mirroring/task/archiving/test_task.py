@@ -26,7 +26,7 @@ from tests.world import batches
 from tests.world.clusters import QUICK
 from tests.world.control import partitions_of
 from tests.world.driver import Driver
-from tests.world.faults import answers
+from tests.world.faults import Held, answers
 from tests.world.history import ABORT, History
 from tests.world.logs import lose_tail, may_compact
 from tests.world.waiting import wait_until
@@ -321,6 +321,16 @@ def test_task_archives_records_that_a_source_sends_late(archiving: Archiving) ->
     history.plain(3, 2)
     answers(archiving.brokers.source, ApiKey.FETCH, without_records, times=9)
     archiving.to_the_end()
+    assert archiving.content() == stored(history.log)
+
+
+def test_task_asks_a_leader_again_that_does_not_answer(archiving: Archiving) -> None:
+    (history,) = archiving.brokers.topic()
+    history.plain(3)
+    archiving.driver.brokers = archiving.driver.brokers.with_clients("source", request_timeout_ms=500)
+    silent = Held(archiving.brokers.source, ApiKey.FETCH, times=1)
+    archiving.to_the_end()
+    silent.release()
     assert archiving.content() == stored(history.log)
 
 
