@@ -56,6 +56,19 @@ def test_records_equal_those_of_confluent_kafka(broker: Broker) -> None:
         )
 
 
+def test_poll_without_a_time_to_wait_returns_fetched_records(log: History, broker: Broker) -> None:
+    log.plain(3)
+    records: list[object] = []
+
+    def has_all() -> bool:
+        records.extend(ours.poll(0.0))
+        return len(records) == 3
+
+    with consumer(broker) as ours:
+        ours.assign([FIRST])
+        wait_until(has_all, 20)
+
+
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])
 def test_poll_returns_at_most_max_poll_records(log: History, broker: Broker, fetch_raw_bytes: bool) -> None:
     log.plain(*[3] * 20)

@@ -296,9 +296,12 @@ class RawConsumer:
             self._take_part()
             self._positions.find(self._states.values())
             records = self._collect_and_ask(most)
-            if records or (left := remaining_s(deadline)) <= 0:
+            if records:
                 return records
+            left = remaining_s(deadline)
             self._fetching.receive(self._states, min(left, self._until_something_is_due()))
+            if left <= 0:
+                return self._collect_and_ask(most)  # what has come already
 
     def _take_part(self) -> None:
         if self._is_subscribed and self._membership is not None:
