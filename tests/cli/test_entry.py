@@ -1,10 +1,12 @@
 """The entry point of the command, before the command line is imported."""
 
+import json
 import sys
 import types
 
 import pytest
 
+from rig.shoal import SHOAL, run_shoal
 from shoal import __main__ as entry
 from tests.snapshots import Texts
 
@@ -28,3 +30,20 @@ def test_main_returns_the_exit_code_of_the_command_line(
     monkeypatch.setattr(sys, "argv", ["shoal"])
     assert entry.main() == 2
     assert "usage: shoal" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["inspect", "--from", "localhost:1"],
+        ["mirror", "--from", "localhost:1", "--to", "localhost:1", "--once"],
+    ],
+)
+def test_closed_stderr_changes_neither_the_result_nor_the_exit_code(command: list[str]) -> None:
+    program = ("sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, *SHOAL)
+    plain = run_shoal(*command, "--topics", "orders", program=program)
+    assert (plain.returncode, plain.stdout) == (1, "")
+    as_json = run_shoal(*command, "--topics", "orders", "--json", program=program)
+    error = json.loads(as_json.stdout)
+    assert (as_json.returncode, error["exit_code"]) == (1, 1)
+    assert "refused" in error["error"]
