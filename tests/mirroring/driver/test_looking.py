@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -61,7 +62,10 @@ class Mirror:
     """A run without clusters."""
 
     def __init__(
-        self, timing: Timing = DEFAULT_TIMING, on_progress: Callable[[Progress], object] | None = None
+        self,
+        timing: Timing = DEFAULT_TIMING,
+        on_progress: Callable[[Progress], object] | None = None,
+        on_sentence: Callable[[str], object] | None = None,
     ) -> None:
         self.stop = threading.Event()
         self.group = Group()
@@ -74,8 +78,8 @@ class Mirror:
             Idle(),
             on_progress or self.reported.append,
             None,
-            self.warnings.append,
-            self.notices.append,
+            on_sentence or self.warnings.append,
+            on_sentence or self.notices.append,
             self.stop,
         )
         self.metrics = self.run.metrics
@@ -185,6 +189,39 @@ def test_error_of_the_caller_ends_the_mirror_and_is_raised() -> None:
 
     mirror = Mirror(on_progress=fail)
     with mirror.running(mirror.prepare) as outcome, pytest.raises(ValueError, match="the caller's"):
+        outcome.result(30)
+
+
+def fail_to_tell(sentence: str) -> None:
+    raise OSError(errno.ENOSPC, "the disk of the log is full")
+
+
+def test_error_of_a_warning_ends_the_mirror_and_is_raised() -> None:
+    mirror = Mirror(Timing(silence_s=0.1), on_sentence=fail_to_tell)
+    partition = TopicPartition("topic", 0)
+    mirror.metrics.expect({partition: 0}, {partition: 5})
+    with mirror.running(mirror.copy) as outcome, pytest.raises(OSError, match="disk of the log"):
+        outcome.result(30)
+
+
+def test_tasks_end_although_the_stop_cannot_be_told() -> None:
+    mirror = Mirror(on_sentence=fail_to_tell)
+    with mirror.running(mirror.copy) as outcome:
+        mirror.begin(Phase.COPYING)
+        mirror.stop.set()
+        wait_until(lambda: mirror.control.stop_requested)
+        assert mirror.metrics.phase is Phase.STOPPING
+        with pytest.raises(OSError, match="disk of the log"):
+            outcome.result(30)
+
+
+def test_error_of_a_look_ends_the_mirror_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(control: ControlServer) -> None:
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(ControlServer, "look", fail)
+    mirror = Mirror()
+    with mirror.running(mirror.copy) as outcome, pytest.raises(ValueError, match="a mistake"):
         outcome.result(30)
 
 

@@ -43,6 +43,9 @@ class Looking:
     """
     Looks at a mirror in a thread of its own, from the beginning of its run to the end.
 
+    A mirror that nobody looks after would run on after the loss of its group. So an error of a look, or of a
+    caller's function, ends the mirror in good order, and is raised behind it.
+
     Attributes:
         show: Shows the mirror on its page.
         look_after: Looks after tasks, while they may run.
@@ -77,7 +80,7 @@ class Looking:
         self._metrics = metrics
         self._signals = signals
         self._stop = stop
-        self._notify = notify
+        self._notify = self.guarded(notify)
         self._on_progress = on_progress
         self._failed: Exception | None = None
         self._over = threading.Event()
@@ -86,7 +89,7 @@ class Looking:
 
     @contextlib.contextmanager
     def until_the_end(self) -> Iterator[None]:
-        """Look until the block ends. An error of `on_progress` ends the mirror, and is raised behind it."""
+        """Look until the block ends; raise the error that ended the mirror, if one did."""
         thread = threading.Thread(target=self._keep_looking, name="shoal-progress", daemon=True)
         thread.start()
         try:
@@ -97,6 +100,21 @@ class Looking:
             thread.join()
         if self._failed is not None:
             raise self._failed
+
+    def guarded(self, tell: Callable[[str], object]) -> Callable[[str], None]:
+        """Return a function that tells a sentence; an error of it ends the mirror instead of its thread."""
+
+        def told(sentence: str) -> None:
+            try:
+                tell(sentence)
+            except Exception as error:
+                self._fail(error)
+
+        return told
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = self._failed or error
+        self._stop.set()
 
     def _keep_looking(self) -> None:
         reported_at, has_told, is_over = time.monotonic(), False, False
@@ -109,9 +127,15 @@ class Looking:
                 self._report()
             elif not is_over and now - reported_at >= _PROGRESS_INTERVAL_S:
                 reported_at = now
-                self.look_after()
-                self.show()
+                self._look()
                 self._report()
+
+    def _look(self) -> None:
+        try:
+            self.look_after()
+            self.show()
+        except Exception as error:
+            self._fail(error)
 
     def answer_stop(self) -> None:
         """Answer a stop once: in the thread that looks, or in the run, if that ends before a look."""
@@ -143,10 +167,8 @@ class Looking:
         try:
             self._on_progress(self._metrics.progress())
         except Exception as error:
-            # The caller's own: the mirror ends in good order, and then raises it.
             self._on_progress = None
-            self._failed = error
-            self._stop.set()
+            self._fail(error)
 
 
 #: The bounds of the time without an answer. A busy broker may take seconds, and an operator has to know

@@ -107,8 +107,6 @@ class MirrorRun:
 
         """
         self.options = options
-        self.warn = on_warning
-        self.notify = on_notice
         self.metrics = Metrics(on_run, once=options.once)
         self.signals = Signals(stop, self.retry_stopped)
         self.on_command: OnCommand = _is_starting
@@ -121,6 +119,8 @@ class MirrorRun:
         self._started = time.monotonic()
         self._retry_requested = threading.Event()
         self._looking = Looking(self.metrics, self.signals, stop, on_notice, on_progress)
+        self.warn = self._looking.guarded(on_warning)
+        self.notify = self._looking.guarded(on_notice)
 
     def run(self, mirror: Callable[[contextlib.ExitStack], Summary]) -> Summary:
         """
