@@ -111,6 +111,15 @@ def test_topic_with_the_destination_name_of_another_is_skipped(brokers: TwoBroke
     assert not found.topics
 
 
+@pytest.mark.parametrize("name", ["orders", "__audit.log", "mm2-offsets.west.internal"])
+def test_new_partitions_of_a_topic_are_found_whatever_its_name(brokers: TwoBrokers, name: str) -> None:
+    brokers.source.create_topic(name, 1)
+    with discovering(brokers, topics=TopicSelection(name)) as found:
+        brokers.source.topics.grow(brokers.source.topics.topic(name), 2)
+        wait_until(lambda: bool(found.partitions) or any("not mirrored" in each for each in found.warnings))
+    assert found.partitions == {name: 2}
+
+
 @pytest.mark.usefixtures("orders")
 def test_silent_source_is_asked_again(brokers: TwoBrokers) -> None:
     with discovering(brokers) as found:

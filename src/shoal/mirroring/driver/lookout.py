@@ -9,7 +9,6 @@ ACLs.
 from __future__ import annotations
 
 import abc
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -276,7 +275,8 @@ def prepare_again(
         changes: Other options than those of the mirror.
 
     """
-    selection = replace(mirror.options.topics, topics=",".join(map(re.escape, topics)))
+    # By names: an expression never matches one that looks internal, as an operator may have named.
+    selection = replace(mirror.options.topics, topics=",".join(topics))
     options = replace(mirror.options, topics=selection, **changes)
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
         return prepare(
