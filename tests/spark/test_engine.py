@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from shoal.client.config import ClientConfig
@@ -103,6 +103,37 @@ def engine_on(
     started = SparkEngine(job.options, warnings.append)
     started.start(tmp_path)
     return started, warnings
+
+
+@pytest.mark.parametrize(
+    ("master", "listening", "told"),
+    [("local[2,4]", "127.0.0.1", "127.0.0.1"), ("spark://head:7077", "10.0.0.1", "driver.example")],
+)
+def test_tasks_of_a_callers_session_reach_the_driver(
+    master: str, listening: str, told: str, job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    addresses: list[str] = []
+    stop = threading.Event()
+
+    class Session(Context):
+        def getConf(self) -> SparkConf:  # noqa: N802
+            return (
+                super()
+                .getConf()
+                .setAll([("spark.driver.host", "driver.example"), ("spark.driver.bindAddress", "10.0.0.1")])
+            )
+
+        def mapPartitions(self, function: Any) -> Context:  # noqa: N802
+            addresses.append(function.control.host)
+            return self
+
+    session = Session(stop.set)
+    monkeypatch.setattr(session, "master", master, raising=False)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", session)
+    started, _ = engine_on(session, job, monkeypatch, tmp_path)
+    started.run(job, stop)
+    assert started.listening_host == listening
+    assert addresses == [told]
 
 
 def test_job_that_crashes_after_a_while_is_started_again(

@@ -68,6 +68,10 @@ class SparkEngine:
         """
         self._options = options
         self._on_warning = on_warning
+        #: The process's, if it has one: then the options do not say where tasks run.
+        self._session = SparkContext._active_spark_context
+        # One that another mirror is just starting has no master yet: it is one for such options.
+        self._master = str(getattr(self._session, "master", options.master))
         self._context: SparkContext
         self._key: str | Path = ""
         self._resources = contextlib.ExitStack()
@@ -77,15 +81,20 @@ class SparkEngine:
     @property
     def listening_host(self) -> str:
         """This machine alone if all of Spark runs here, else the address that Spark's driver listens on."""
-        if is_on_this_machine(self._options.master):
+        if self._is_on_this_machine:
             return "127.0.0.1"
+        conf = self._options.conf if self._session is None else self._session.getConf().getAll()
         # As Spark itself does. The token and the limits of control/server.py protect the port.
-        return dict(self._options.conf).get("spark.driver.bindAddress", "0.0.0.0")  # noqa: S104
+        return dict(conf).get("spark.driver.bindAddress", "0.0.0.0")  # noqa: S104
+
+    @property
+    def _is_on_this_machine(self) -> bool:
+        return is_on_this_machine(self._master)
 
     def start(self, directory: Path) -> Path:
         """Start Spark, and check that it is safe; see :meth:`.Engine.start`."""
         self._log_file = directory / "spark.log"
-        is_ours = SparkContext._active_spark_context is None
+        is_ours = self._session is None
         self._context = spark_context(
             self._options.master,
             dict(self._options.conf),
@@ -103,7 +112,7 @@ class SparkEngine:
                     key_for_tasks(self._context, (self._options.source, self._options.destination), directory)
                 )
             self._resources = resources.pop_all()
-        if is_ours and is_on_this_machine(self._options.master):
+        if is_ours and self._is_on_this_machine:
             self._warm_up = threading.Thread(target=self.run_nothing, name="shoal-warm-up", daemon=True)
             self._warm_up.start()
         return self._log_file
@@ -164,7 +173,7 @@ class SparkEngine:
             timing=options.timing,
         )
         host, port = job.control.address
-        if not is_on_this_machine(options.master):
+        if not self._is_on_this_machine:
             host = driver_host(self._context)
         return CopyTask.of(settings, ControlAddress(host, port, job.control.token, self._key))
 
