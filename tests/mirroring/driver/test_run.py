@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -119,6 +120,23 @@ def idle(mirrors: Mirrors) -> History:
     summary = mirrors.once()
     assert (summary.records, summary.stopped) == (9, {})
     return history
+
+
+# The report
+
+
+def test_summary_names_no_report_that_could_not_be_written(mirrors: Mirrors, tmp_path: Path) -> None:
+    mirrors.brokers.topic("orders")[0].plain(2)
+    room = tmp_path / "room"
+    room.mkdir()
+    summary = mirror(
+        mirrors.options(once=True, report=str(room / "report.html")),
+        on_run=lambda *_: shutil.rmtree(room),
+        on_warning=mirrors.warnings.append,
+    )
+    assert (summary.records, summary.report) == (2, None)
+    (warning,) = mirrors.warnings
+    assert "report.html cannot be written" in warning
 
 
 # The place in the group

@@ -155,7 +155,9 @@ class MirrorRun:
                 summary = self._nothing_copied()
             if self._page is not None:
                 self._page.end(summary)
-            return summary
+        if self._page is not None and self._page.report is None:
+            summary.report = None  # it could not be written
+        return summary
 
     def retry_stopped(self) -> None:
         """Try all stopped partitions again: for SIGUSR1, and for an operator's command."""

@@ -111,6 +111,7 @@ class MirrorPage:
 
     Attributes:
         routes: The answers of the page.
+        report: The file of the report; None without one, and from a failed attempt to write it on.
 
     """
 
@@ -139,7 +140,7 @@ class MirrorPage:
         if report is not None:
             check_result_file("--report", report)
         self.routes: Mapping[str, Route] = {"/": self._page, "/state.json": self._state}
-        self._report = report
+        self.report = report
         self._on_warning = on_warning
         self._about = about
         self._metrics = metrics
@@ -205,12 +206,13 @@ class MirrorPage:
     ) -> None:
         self._sample()
         # A mirror that was refused at its start must not replace an older report.
-        if self._report is None or self._about.group is None:
+        if self.report is None or self._about.group is None:
             return
         failed = _ending(f"The mirror failed: {str(error) or type(error).__name__}", good=False)
         try:
-            write_result_file("report", self._report, html(self._object(self._ending or failed)))
+            write_result_file("report", self.report, html(self._object(self._ending or failed)))
         except ShoalError as problem:
+            self.report = None
             self._on_warning(str(problem))
 
 
