@@ -276,6 +276,17 @@ def test_unknown_variable_of_the_verb_is_a_warning(texts: Texts) -> None:
     texts(unknown)
 
 
+def test_unknown_variable_is_named_although_a_required_option_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHOAL_MIRROR_TOPIC", "orders")
+    assert main(["mirror", "--from", "a:1", "--to", "b:2"]) == 2
+    warning, error = capsys.readouterr().err.splitlines()
+    assert "SHOAL_MIRROR_TOPIC has no effect" in warning
+    assert "Did you mean SHOAL_MIRROR_TOPICS?" in warning
+    assert "--topics" in error
+
+
 @pytest.mark.parametrize(
     "name",
     [

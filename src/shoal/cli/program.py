@@ -43,9 +43,9 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
 def _run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     try:
         arguments, unknown = with_lower_layers(parser, arguments)
-        args = parser.parse_args(arguments)
         for sentence in unknown:
-            warn(sentence)
+            warn(sentence)  # first: it may be why an option is missing
+        args = parser.parse_args(arguments)
         args.program = parser.prog
         if args.verbose:
             from ..native import NATIVE  # imported here: it loads the module
