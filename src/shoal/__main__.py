@@ -1,7 +1,7 @@
 """
 The ``shoal`` command, and ``python -m shoal``.
 
-Importing the command line takes most of a second. It is imported inside
+Importing the command line and its verb takes most of a second. Both are imported inside
 :func:`main`, so that Ctrl-C in that moment is answered by a sentence.
 """
 
@@ -30,10 +30,11 @@ def main() -> int:
     _open_closed_streams()
     try:
         from .cli import main as run
-    except KeyboardInterrupt:
+
+        return run()
+    except KeyboardInterrupt:  # a verb that has begun answers its own
         sys.stderr.write("shoal: interrupted before anything was started\n")
         return 1
-    return run()
 
 
 if __name__ == "__main__":

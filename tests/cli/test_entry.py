@@ -8,6 +8,7 @@ import pytest
 
 from rig.shoal import SHOAL, run_shoal
 from shoal import __main__ as entry
+from shoal import cli
 from tests.snapshots import Texts
 
 
@@ -22,6 +23,17 @@ def test_main_interrupted_during_imports_prints_one_sentence(
     monkeypatch.setitem(sys.modules, "shoal.cli", importing)
     assert entry.main() == 1
     texts(capsys.readouterr().err)
+
+
+def test_main_interrupted_while_the_verb_is_imported_prints_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(verb: str | None) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "make_parser", interrupted)
+    assert entry.main() == 1
+    assert capsys.readouterr().err == "shoal: interrupted before anything was started\n"
 
 
 def test_main_returns_the_exit_code_of_the_command_line(
