@@ -121,6 +121,16 @@ def test_new_partitions_of_a_topic_are_found_whatever_its_name(brokers: TwoBroke
 
 
 @pytest.mark.usefixtures("orders")
+def test_topic_whose_copy_would_have_an_illegal_name_does_not_affect_others(brokers: TwoBrokers) -> None:
+    with discovering(brokers, topics=TopicSelection("orders.*", rename=r"orders-(.*)=\1")) as found:
+        brokers.source.create_topic("orders-..", 1)
+        brokers.source.create_topic("orders-good", 1)
+        wait_until(lambda: "orders-good" in found.partitions)
+    (warning,) = found.warnings
+    assert warning.startswith("topic orders-.. is not mirrored: --rename ")
+
+
+@pytest.mark.usefixtures("orders")
 def test_silent_source_is_asked_again(brokers: TwoBrokers) -> None:
     with discovering(brokers) as found:
         lost = brokers.source.faults.add(ApiKey.METADATA, times=5, drop="before")

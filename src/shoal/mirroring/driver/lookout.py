@@ -383,7 +383,11 @@ class Discovery(Watch):
         )
 
     def _prepare(self, name: str, partitions: int) -> None:
-        copy = self._options.topics.destination_of(name)
+        try:
+            copy = self._options.topics.destination_of(name)
+        except ConfigError as error:
+            self._warn(f"topic {name} is not mirrored: {error}")
+            return
         taken = [
             each.source for each in self._topics.values() if each.destination == copy and each.source != name
         ]
