@@ -217,6 +217,19 @@ def test_failed_mirror_writes_a_report(file: Path) -> None:
     assert ending["sentence"].endswith(str(raised.value))
 
 
+def test_report_of_a_mirror_that_fails_behind_its_summary_is_not_good(file: Path) -> None:
+    def fail() -> None:
+        with watch(report=file) as watching:
+            watching.end(summary())
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        fail()
+    ending = written(file)["ending"]
+    assert not ending["good"]
+    assert ending["sentence"].endswith("disk full")
+
+
 def test_refused_mirror_keeps_an_older_report(file: Path) -> None:
     file.write_text("older")
     nowhere_yet = About("west:9092", "east:9092")

@@ -208,9 +208,11 @@ class MirrorPage:
         # A mirror that was refused at its start must not replace an older report.
         if self.report is None or self._about.group is None:
             return
-        failed = _ending(f"The mirror failed: {str(error) or type(error).__name__}", good=False)
+        ending = self._ending
+        if ending is None or error is not None:  # also one that comes behind the summary
+            ending = _ending(f"The mirror failed: {str(error) or type(error).__name__}", good=False)
         try:
-            write_result_file("report", self.report, html(self._object(self._ending or failed)))
+            write_result_file("report", self.report, html(self._object(ending)))
         except ShoalError as problem:
             self.report = None
             self._on_warning(str(problem))
