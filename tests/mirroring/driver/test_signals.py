@@ -44,6 +44,17 @@ def test_wait_ends_if_another_thread_got_the_signal() -> None:
     assert handled.received == "SIGTERM"
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signal_within_a_wait_for_its_event_is_no_deadlock(number: signal.Signals) -> None:
+    """The main thread holds the lock of an event before and behind its wait."""
+    done = threading.Event()
+    with Signals(done, done.set):
+        with done._cond:  # type: ignore[attr-defined]
+            signal.raise_signal(number)
+        wait_until(done.is_set)
+
+
 def test_sigusr1_requests_a_retry() -> None:
     stop, asked = threading.Event(), threading.Event()
     with Signals(stop, asked.set) as handled:

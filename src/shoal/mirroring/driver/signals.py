@@ -1,4 +1,10 @@
-"""Handle signals to a mirror: SIGINT and SIGTERM end it, SIGUSR1 tries stopped partitions again."""
+"""
+Handle signals to a mirror: SIGINT and SIGTERM end it, SIGUSR1 tries stopped partitions again.
+
+A handler runs between any two instructions of the main thread, also while that thread holds the lock of an
+event that it is about to wait for: to set the event there would wait for ever. So handlers only put what is
+to be done into a queue, which takes no lock that they may interrupt, and a thread does it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -38,13 +45,16 @@ class Signals:
 
         Args:
             stop: Set by SIGINT and SIGTERM.
-            on_retry: Called for SIGUSR1, in the main thread, between any two of its instructions.
+            on_retry: Called for SIGUSR1, in a thread of its own.
 
         """
         self._stop = stop
         self._on_retry = on_retry
         self._interrupts = False
+        self._is_ended = False
         self._before: dict[signal.Signals, Any] = {}
+        self._to_do: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._do, name="shoal-signals", daemon=True)
         self.received: str | None = None
 
     @contextlib.contextmanager
@@ -65,7 +75,7 @@ class Signals:
         self._check()
 
     def _check(self) -> None:
-        if self._stop.is_set():
+        if self._is_ended or self._stop.is_set():
             raise Stopped("the mirror was stopped before it began")
 
     def wait(self) -> None:
@@ -80,16 +90,22 @@ class Signals:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number).name
-        self._stop.set()
+        self._is_ended = True
+        self._to_do.put(self._stop.set)
         if self._interrupts:
             self._interrupts = False  # once: the clean-up must not be interrupted
             self._check()
 
     def _retry(self, number: int, frame: FrameType | None) -> None:
-        self._on_retry()
+        self._to_do.put(self._on_retry)
+
+    def _do(self) -> None:
+        while (call := self._to_do.get()) is not None:
+            call()
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
+            self._thread.start()
             self._before = {number: signal.signal(number, self._end) for number in _ENDING}
             self._before[_RETRYING] = signal.signal(_RETRYING, self._retry)
         return self
@@ -99,3 +115,6 @@ class Signals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._before:
+            self._to_do.put(None)
+            self._thread.join()
