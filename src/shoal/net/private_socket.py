@@ -16,6 +16,9 @@ __all__ = ["listen_privately", "user_of"]
 #: A client whose connection does not fit in here gets an error at once.
 _BACKLOG = 128
 
+#: A client can connect to no longer path (unix(7)), while a socket can be renamed to one.
+_LONGEST_PATH_BYTES = 107
+
 #: ``struct ucred``: the process, its user and its group.
 _CREDENTIALS = struct.Struct("3i")
 
@@ -43,6 +46,11 @@ def listen_privately(option: str, path: str, patience_s: float) -> socket.socket
     if not hasattr(socket, "SO_PEERCRED"):
         raise ConfigError(
             f"{option} needs Linux: this system does not show which user connects. Leave it out"
+        )
+    if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
+        raise ConfigError(
+            f"{option} '{path}': no client can connect to a path of more than {_LONGEST_PATH_BYTES} bytes. "
+            "Use a shorter one"
         )
     _refuse_taken(option, path, patience_s)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

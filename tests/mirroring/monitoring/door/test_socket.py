@@ -244,7 +244,7 @@ def test_file_at_the_path_stays(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", ["missing/control.sock", "x" * 300])
+@pytest.mark.parametrize("name", ["missing/control.sock", "x" * 108, "x" * 300])
 def test_path_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="control"), listening(str(tmp_path / name)):
         pass
