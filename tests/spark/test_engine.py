@@ -136,6 +136,31 @@ def test_tasks_of_a_callers_session_reach_the_driver(
     assert addresses == [told]
 
 
+def test_mirrors_of_one_process_share_a_spark_that_the_last_one_stops(
+    job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stopped: list[str] = []
+
+    class Own(Context):
+        def stop(self) -> None:
+            stopped.append("once")
+
+    def start(*_: Any, **__: Any) -> Context:
+        monkeypatch.setattr(SparkContext, "_active_spark_context", own)
+        return own
+
+    own = Own(lambda: None)
+    monkeypatch.setattr(SparkEngine, "run_nothing", lambda _: None)
+    monkeypatch.setattr(engine, "spark_context", start)
+    first, second = (SparkEngine(job.options, lambda _: None) for _ in range(2))
+    first.start(tmp_path)
+    second.start(tmp_path)
+    first.stop()
+    assert not stopped
+    second.stop()
+    assert stopped == ["once"]
+
+
 def test_job_that_crashes_after_a_while_is_started_again(
     job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -35,7 +35,8 @@ def mirror(
     Mirror topics from one cluster to another.
 
     The driver runs in the calling process, the tasks on Spark. If the process already has a Spark session,
-    as in a notebook, the mirror uses that session and leaves it running. In the main thread SIGINT and
+    as in a notebook, the mirror uses that session and leaves it running. Mirrors in several threads share
+    one that the first of them starts, and the last of them stops. In the main thread SIGINT and
     SIGTERM set ``stop``, and SIGUSR1 retries stopped partitions.
 
     Args:

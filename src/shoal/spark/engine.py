@@ -50,6 +50,37 @@ _WORN_ATTEMPT = 2
 _MOST_JOBS = 32
 
 
+class _OwnSpark:
+    """The Spark that mirrors of this process have started, as in several threads: the last one stops it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._context: SparkContext | None = None
+        self._mirrors = 0
+
+    def use(self, start: Callable[[], SparkContext]) -> tuple[SparkContext, bool]:
+        """Return the process's context, started if there is none; and whether :meth:`leave` has to follow."""
+        with self._lock:
+            present = SparkContext._active_spark_context
+            context = start()
+            if present is not None and present is not self._context:
+                return context, False
+            self._context = context
+            self._mirrors += 1
+            return context, True
+
+    def leave(self) -> None:
+        """End the use of a context, and stop it with the last one."""
+        with self._lock:
+            self._mirrors -= 1
+            if self._context is not None and not self._mirrors:
+                self._context.stop()
+                self._context = None
+
+
+_OWN_SPARK = _OwnSpark()
+
+
 class SparkEngine:
     """
     Starts a Spark session, or uses the one that this process has, and runs a mirror's tasks on it.
@@ -94,18 +125,19 @@ class SparkEngine:
     def start(self, directory: Path) -> Path:
         """Start Spark, and check that it is safe; see :meth:`.Engine.start`."""
         self._log_file = directory / "spark.log"
-        is_ours = self._session is None
-        self._context = spark_context(
-            self._options.master,
-            dict(self._options.conf),
-            self._log_file,
-            state_dir(),
-            daemon="shoal.spark.launch.daemon",
-            abort=self._abort,
+        self._context, is_ours = _OWN_SPARK.use(
+            lambda: spark_context(
+                self._options.master,
+                dict(self._options.conf),
+                self._log_file,
+                state_dir(),
+                daemon="shoal.spark.launch.daemon",
+                abort=self._abort,
+            )
         )
         with contextlib.ExitStack() as resources:
             if is_ours:
-                resources.callback(self._context.stop)
+                resources.callback(_OWN_SPARK.leave)
             with self._our_errors():
                 refuse_speculation(self._context.getConf().get)
                 self._key = resources.enter_context(
