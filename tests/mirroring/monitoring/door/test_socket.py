@@ -199,6 +199,12 @@ def test_form_that_is_too_long_is_refused(path: str) -> None:
     assert received.startswith(b"HTTP/1.0 413 ")
 
 
+def test_chunked_form_is_refused_and_no_command_without_arguments(path: str) -> None:
+    form = b"POST /resume HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n8\r\ntopics=a\r\n0\r\n\r\n"
+    received = converse(path, form)
+    assert received.startswith(b"HTTP/1.0 411 ")
+
+
 def test_bytes_that_are_no_text_come_back_as_escapes(path: str) -> None:
     received = converse(path, b"POST /pause?topics=%1b[31m%ff HTTP/1.0\r\n\r\n")
     assert b"\x1b" not in received

@@ -266,6 +266,10 @@ class _Handler(BaseHTTPRequestHandler):
         if on_command is None:
             self.send_error(HTTPStatus.NOT_IMPLEMENTED, "only the control socket takes commands")
             return
+        if "Transfer-Encoding" in self.headers:
+            # Its arguments would not be read, and a command may mean more without any.
+            self.send_error(HTTPStatus.LENGTH_REQUIRED, "a command needs a Content-Length")
+            return
         url = urlsplit(self.path)
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or len(length) > 9 or int(length) + len(url.query) > _LONGEST_FORM:
