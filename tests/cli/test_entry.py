@@ -36,6 +36,12 @@ def test_main_interrupted_while_the_verb_is_imported_prints_one_sentence(
     assert capsys.readouterr().err == "shoal: interrupted before anything was started\n"
 
 
+def test_mistake_with_output_to_a_full_disk_keeps_its_exit_code() -> None:
+    program = ("sh", "-c", 'exec "$0" "$@" >/dev/full', sys.executable, *SHOAL)
+    run = run_shoal("mirror", "--json", "--nonsense", program=program)
+    assert (run.returncode, "Traceback" in run.stderr) == (2, False)
+
+
 def test_main_returns_the_exit_code_of_the_command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

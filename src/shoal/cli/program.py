@@ -105,8 +105,8 @@ def _sentence(error: Exception) -> str:
 
 
 def _print_last(values: Mapping[str, Any]) -> None:
-    """Print the last object of the output. A reader that has gone is no second error."""
+    """Print the last object of the output. A reader that has gone, or a full disk, is no second error."""
     try:
         print_json(values)
-    except BrokenPipeError:
+    except OSError:
         sys.stdout = None
