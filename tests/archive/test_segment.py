@@ -38,6 +38,15 @@ def test_segment_refuses_a_batch_that_is_not_behind_the_last(tmp_path: Path) -> 
         segment.take(memoryview(plain(4, base_offset=2)))
 
 
+def test_segment_refuses_a_batch_behind_the_end_of_the_log(tmp_path: Path) -> None:
+    segment = OpenSegment(tmp_path / "spool.log", 0, OpenAborted(), follows=0)
+    # One that was written since the response was begun follows those before it.
+    segment.take(memoryview(plain(4) + plain(4, base_offset=4)), log_end=4)
+    with pytest.raises(CorruptBatch, match="behind the end"):
+        segment.take(memoryview(plain(4, base_offset=1 << 40)), log_end=8)
+    assert segment.next_offset == 8
+
+
 def test_index_has_an_entry_of_kafka_for_each_abort_marker(tmp_path: Path) -> None:
     archive = new_archive(tmp_path / "archive")
 

@@ -154,6 +154,13 @@ def test_partition_that_refuses_is_not_inspected_and_the_others_are(broker: Brok
     assert "no such topic" in reasons["absent-0"]
 
 
+def test_batch_whose_offset_hides_the_rest_of_the_log_is_not_taken_for_compaction(broker: Broker) -> None:
+    log = history(broker).plain(*[100] * 10)
+    log.log.flip_bit(4, 2, 0)
+    report = inspected(broker)
+    assert (report.topics, "behind the end" in report.not_inspected[0].reason) == ((), True)
+
+
 def test_log_whose_leader_answers_late_is_inspected(broker: Broker) -> None:
     history(broker).plain(3)
     broker.faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1)

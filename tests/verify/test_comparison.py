@@ -109,7 +109,22 @@ def test_verify_reports_a_deleted_copy_before_the_position_as_missing(
     assert report.not_mirrored == (7, 9)
 
 
-@pytest.mark.parametrize(("position", "bit", "reason"), [(8, 7, "batch length"), (59, 0, "260 records")])
+def test_verify_reports_offsets_that_contradict_each_other(brokers: TwoBrokers, history: History) -> None:
+    """A reader that believes the first of them does not see the records behind it: a copy may lack them."""
+    found = [Content(NOW_MS + number, None, b"value %d" % number) for number in range(500)]
+    for base in range(0, 500, 100):
+        history.store(encode(found[base : base + 100], base_offset=base))
+    lay_out(brokers, cut([*found[:200], *found[456:]], 100, 100))
+    flip(history.log, 1, 6)  # the offset 100 becomes 356
+    report = partition(brokers)
+    assert (report.outcome, report.differences[0].damaged) == (Outcome.DIFFERENT, (Side.SOURCE,))
+    assert "200 comes after 455" in str(report.reason)
+
+
+@pytest.mark.parametrize(
+    ("position", "bit", "reason"),
+    [(2, 0, "behind the end"), (8, 7, "batch length"), (59, 0, "260 records")],
+)
 def test_verify_reports_an_impossible_length_or_count_as_damage_up_to_the_end(
     mirrored: TwoBrokers, position: int, bit: int, reason: str
 ) -> None:

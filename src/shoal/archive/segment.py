@@ -22,6 +22,7 @@ import xxhash
 
 from ..errors import CorruptBatch, StorageFailed
 from ..records import (
+    NO_END,
     PACKED_FINGERPRINT,
     CheckedCrcs,
     RecordBatch,
@@ -135,9 +136,13 @@ class OpenSegment:
         #: The name of the ``.log`` that the archive has, and its description.
         self._published: tuple[ObjectName, SegmentFacts] | None = None
 
-    def take(self, record_set: memoryview) -> int:
+    def take(self, record_set: memoryview, log_end: int = NO_END) -> int:
         """
         Add the whole batches of a record set that end behind :attr:`next_offset`; return their bytes.
+
+        Args:
+            record_set: The batches.
+            log_end: The high watermark of the response.
 
         Raises:
             CorruptBatch: A batch is damaged, or is not behind the one before it. All before it are added.
@@ -146,7 +151,7 @@ class OpenSegment:
         """
         wanted = record_set[_behind(record_set, self.next_offset) :]
         plain = partial(self._take_plain, wanted)
-        scan = Scan(wanted, self.next_offset, None, crcs=CheckedCrcs.ALL, plain=plain)
+        scan = Scan(wanted, self.next_offset, None, log_end=log_end, crcs=CheckedCrcs.ALL, plain=plain)
         try:
             for _, batch in scan:
                 if batch is not None:

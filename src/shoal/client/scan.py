@@ -230,7 +230,13 @@ def read_answers(
                 continue
             started_at = offset
             aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
-            found = Scan[RecordBatch](fetched.record_set, offset, aborted, keep_append_time=keep_append_time)
+            found = Scan[RecordBatch](
+                fetched.record_set,
+                offset,
+                aborted,
+                log_end=fetched.high_watermark,
+                keep_append_time=keep_append_time,
+            )
             yield batches(iter(found))
             if offset >= fetched.end_offset(committed=committed):
                 return

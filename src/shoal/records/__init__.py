@@ -27,7 +27,7 @@ from .join import Joined, join_plain
 from .plain import ENTRY, stamp_plain
 from .rebuild import compressed, write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, read_records_as, write_body
-from .scan import CheckedCrcs, OffsetsGoBack, Scan, Walked
+from .scan import BeyondTheEnd, CheckedCrcs, OffsetsGoBack, Scan, Walked
 from .stamp import stamp
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "PACKED_FINGERPRINT",
     "AbortedTransactions",
     "BatchHeader",
+    "BeyondTheEnd",
     "CheckedCrcs",
     "Codec",
     "Decision",

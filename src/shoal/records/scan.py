@@ -24,7 +24,7 @@ from .batch import NO_END, RecordBatch, batch_at
 from .checksum import verify_crc
 from .decide import Decision, decide
 
-__all__ = ["CheckedCrcs", "OffsetsGoBack", "Scan", "Walked"]
+__all__ = ["BeyondTheEnd", "CheckedCrcs", "OffsetsGoBack", "Scan", "Walked"]
 
 
 class CheckedCrcs(enum.Enum):
@@ -37,6 +37,14 @@ class CheckedCrcs(enum.Enum):
 
 class OffsetsGoBack(CorruptBatch):
     """A batch begins before the one in front of it ends. No CRC covers offsets: either may be wrong."""
+
+
+class BeyondTheEnd(CorruptBatch):
+    """
+    A batch begins behind a gap that reaches to the log's end. No CRC covers offsets: its own must be wrong.
+
+    Without this error, it would look as if the log had nothing up to its end.
+    """
 
 
 #: A run of plain batches, in the form of the walk over them.
@@ -70,6 +78,8 @@ class Scan(Generic[R]):
         aborted: The aborted transactions of the response, or those that are left of several record sets; None
             with ``read_uncommitted``.
         end_offset: The first offset that is not wanted any more.
+        log_end: The high watermark of the response. A batch behind it is none that the leader may send; one
+            that follows the batches before it may have been written meanwhile.
         keep_append_time: See :func:`~shoal.records.decide`.
         crcs: The batches whose CRC is verified.
         plain: Takes the plain batches from a position on that begin before an offset; the third argument says
@@ -84,6 +94,7 @@ class Scan(Generic[R]):
     offset: int
     aborted: AbortedTransactions | None
     end_offset: int = NO_END
+    log_end: int = NO_END
     keep_append_time: bool = False
     crcs: CheckedCrcs = CheckedCrcs.DROPPED
     plain: Callable[[int, int, bool], Walked[R] | None] | None = None
@@ -101,6 +112,7 @@ class Scan(Generic[R]):
         Raises:
             CorruptBatch: A header that no broker sends, a wrong CRC, or a marker without a control record.
             OffsetsGoBack: A batch begins before the one in front of it ends.
+            BeyondTheEnd: A batch begins behind the end of the log.
 
         """
         while self.position < len(self.record_set):
@@ -116,7 +128,10 @@ class Scan(Generic[R]):
             header = batch.header
             if header.base_offset < self._end_of_last:
                 raise OffsetsGoBack(f"offset {header.base_offset} comes after {self._end_of_last - 1}")
-            self.is_over = header.begins_at(self.offset) >= self.end_offset
+            begins_at = header.begins_at(self.offset)
+            if begins_at >= self.log_end and begins_at > self.offset:
+                raise BeyondTheEnd(f"offset {begins_at} lies behind the end of the log, {self.log_end}")
+            self.is_over = begins_at >= self.end_offset
             if self.is_over:
                 return
             if self.crcs is CheckedCrcs.ALL:

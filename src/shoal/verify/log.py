@@ -30,8 +30,10 @@ from ..records import (
     HEADER_SIZE,
     PACKED_FINGERPRINT,
     AbortedTransactions,
+    BeyondTheEnd,
     CheckedCrcs,
     Decision,
+    OffsetsGoBack,
     Record,
     RecordBatch,
     Scan,
@@ -57,6 +59,10 @@ BUFFER_BYTES = 4 * 1024 * 1024
 
 #: The most offsets that an unreadable batch stands for: its header may be wrong.
 _MOST_UNREADABLE = 1_000_000
+
+
+#: No CRC covers offsets, and nothing shows where the records behind such batches belong.
+_WrongOffsets = (OffsetsGoBack, BeyondTheEnd)
 
 
 class Unreadable(NamedTuple):
@@ -245,7 +251,7 @@ class Log:
             while walk.offset < walk.end:
                 if self.stop.is_set():
                     raise Stopped
-                begin, runs = (walk.offset, walk.suspect), list[Run]()
+                begin, runs, gap = (walk.offset, walk.suspect), list[Run](), walk.gap
                 try:
                     fetched = reader.receive()
                 except BeingDownloaded:  # an archive answers so after its wait
@@ -254,7 +260,13 @@ class Log:
                 self.bytes_read += len(fetched.record_set)
                 try:
                     runs.extend(self._runs_of(walk, fetched))
-                except CorruptBatch:
+                except CorruptBatch as error:
+                    if isinstance(error, _WrongOffsets) and begin != (begin[0], begin[0]):
+                        # All of the answer is fetched once more: another batch than this one may be wrong.
+                        walk.suspect = walk.offset = begin[0]
+                        walk.gap = gap
+                        reader.ask(walk.offset)
+                        continue
                     yield from runs
                     raise
                 if begin == (walk.offset, walk.suspect):
@@ -274,6 +286,7 @@ class Log:
             walk.offset,
             AbortedTransactions(fetched.aborted_transactions) if is_committed else None,
             end_offset=walk.end,
+            log_end=fetched.high_watermark,
             crcs=CheckedCrcs.ALL,
             plain=partial(walk.plain_run, data),
         )
@@ -284,6 +297,8 @@ class Log:
                     if run is not None:
                         yield run
                 break
+            except _WrongOffsets:
+                raise
             except CorruptBatch as error:
                 batch = batch_at(data, scan.position)
                 if batch is None or walk.suspect != walk.offset:
@@ -363,7 +378,9 @@ class _Walk:
         start: Records before it do not count.
         end: The first offset that is not wanted.
         offset: The next offset to fetch.
-        suspect: The offset at which a batch did not match its CRC; it is fetched once more.
+        suspect: The offset at which a batch did not match its CRC, or an answer contradicts itself; it is
+            fetched once more.
+        gap: The number of offsets before it without a record, since the last run.
 
     """
 
@@ -372,7 +389,7 @@ class _Walk:
         self.end = end
         self.offset = start
         self.suspect = -1
-        self._gap = 0
+        self.gap = 0
 
     def plain_run(
         self, data: memoryview, position: int, end_offset: int, transactional: bool
@@ -394,8 +411,8 @@ class _Walk:
             end -= PACKED_FINGERPRINT.unpack(last)[2]
         if not rows:
             return None
-        gap = self._gap + base_offset - self.offset
-        self.offset, self._gap = end, 0
+        gap = self.gap + base_offset - self.offset
+        self.offset, self.gap = end, 0
         count = len(rows) // ROW_BYTES
         run = Run(rows, count, base_offset, end, gap, data, position)
         return Walked(run, position + sum(words[1 : count * 6 : 6]), end)
@@ -406,16 +423,16 @@ class _Walk:
         if header.last_offset < self.offset:
             return None
         begin = max(self.offset, header.begins_at(self.offset))
-        self._gap += begin - self.offset
+        self.gap += begin - self.offset
         self.offset = header.next_offset
         if header.last_offset < self.start:
             return None
         if decision is Decision.DROP_EMPTY:
-            self._gap += header.last_offset_delta + 1
+            self.gap += header.last_offset_delta + 1
         if decision.is_drop:
             return None
         is_whole = header.magic == 2 and decision is not Decision.CROP
         rows = fingerprint(batch) if is_whole else b""
-        gap, self._gap = self._gap, 0
+        gap, self.gap = self.gap, 0
         end = min(header.next_offset, max(self.end, begin + 1))
         return Run(rows, 1, begin, end, gap, batch.view, 0, batch, damage)

@@ -140,9 +140,10 @@ def flipping(offset: int, position: int, bit: int) -> Callable[[FetchResponse], 
     return change
 
 
-#: Where in a batch, which bit: its length (longer, shorter), magic, CRC, control
-#: bit, codec, range, count, payload.
+#: Where in a batch, which bit: its offset (behind the log's end), its length (longer, shorter), magic, CRC,
+#: control bit, codec, range, count, payload.
 DAMAGES = {
+    "base-offset-huge": (2, 0x01),
     "length-huge": (9, 0x10),
     "length-odd": (11, 0x01),
     "magic-0": (16, 0x02),

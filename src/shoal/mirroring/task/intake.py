@@ -75,6 +75,7 @@ class Intake:
         self.taken_bytes = 0
         self._progress = progress
         self._rest: tuple[memoryview, AbortedTransactions | None] | None = None
+        self._log_end = -1
         self._memory = JoinMemory()
         self._room = MADE_BYTES
         self._rebuilder = Rebuilder(settings, progress)
@@ -109,6 +110,7 @@ class Intake:
         is_committed = isolation_level is IsolationLevel.READ_COMMITTED
         aborted = AbortedTransactions(fetched.aborted_transactions) if is_committed else None
         self._rest = fetched.record_set, aborted
+        self._log_end = fetched.high_watermark
         self._memory = memory
 
     def take(self, end_offset: int) -> bool:
@@ -154,6 +156,7 @@ class Intake:
             self.fetch_offset,
             aborted,
             end_offset=end_offset,
+            log_end=self._log_end,
             keep_append_time=self._keep_append_time,
             plain=partial(self._take_run, record_set),
         )

@@ -153,7 +153,7 @@ class ArchivedPartition:
         self.counters.bytes_in += len(fetched.record_set)
         self._aborted.learn(fetched.aborted_transactions)
         try:
-            self.segment.take(fetched.record_set)
+            self.segment.take(fetched.record_set, fetched.high_watermark)
         except CorruptBatch as error:
             self.stop(f"the source sent a batch at offset {self.fetch_offset} damaged: {error.reason}")
         if not self.segment.batches:
