@@ -12,7 +12,7 @@ from shoal.verify import DifferenceKind, Outcome, Side
 from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
 from tests.world.history import ABORT, NOW_MS, History
-from tests.world.verifying import altered, cut, flip, lay_out, partition, rewrite
+from tests.world.verifying import altered, cut, flip, lay_out, partition, rewrite, verified
 
 #: Records of each batch of :func:`mirrored`, and so its offsets: 0, 3, 5, 10, 11, 15, 17, 23, 24, 28 to 30.
 COUNTS = (3, 2, 5, 1, 4, 2, 6, 1, 4, 2)
@@ -135,3 +135,33 @@ def test_verify_reports_an_impossible_length_or_count_as_damage_up_to_the_end(
     assert (difference.destination, difference.damaged) == ((11, 30), (Side.DESTINATION,))
     assert all(each in str(report.reason) for each in ("at offset 11", reason))
     assert report.records == 11
+
+
+@pytest.mark.parametrize("with_copy", [False, True])
+def test_log_that_is_damaged_at_its_beginning_is_not_empty(
+    brokers: TwoBrokers, history: History, with_copy: bool
+) -> None:
+    """As without a copy: a mirror cannot copy anything of such a log."""
+    history.plain(3, 2)
+    if with_copy:
+        lay_out(brokers, cut([Content(NOW_MS, None, b"value")]))
+        flip(brokers.destination.log("topic"), 0, 16, 3)  # no magic
+    flip(history.log, 0, 16, 3)
+    report = verified(brokers)
+    (difference,) = report.partitions[0].differences
+    assert (report.exit_code, difference.source, difference.damaged) == (1, (0, 5), (Side.SOURCE,))
+
+
+@pytest.mark.parametrize("side", list(Side))
+def test_log_that_is_damaged_where_retention_moved_its_start_to_has_records(
+    brokers: TwoBrokers, history: History, side: Side
+) -> None:
+    history.plain(3, 2, 4)
+    brokers.run()
+    source, destination = brokers.source.log("topic"), brokers.destination.log("topic")
+    damaged, other = (source, destination) if side is Side.SOURCE else (destination, source)
+    other.delete_records(3)
+    flip(damaged, 0, 16, 3)  # no magic
+    report = partition(brokers)
+    assert (report.outcome, report.reached) == (Outcome.DIFFERENT, None)
+    assert report.differences[0].damaged == (side,)

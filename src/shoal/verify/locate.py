@@ -132,6 +132,8 @@ def begin(ours: Log, theirs: Log, copied: Copied | None, note: str) -> Alignment
     source, destination = (
         first_records(log, place, log.offsets.end) for log, place in zip((ours, theirs), start, strict=True)
     )
+    if any(not head and log.damage for log, head in ((ours, source), (theirs, destination))):
+        return Alignment(Aligned.BY_CONTENT, *start, f"{note}, and a log is damaged there", is_proven=False)
     if copied is not None:
         is_behind = start.source >= progress.source and theirs.offsets.end <= progress.destination
         if is_behind or not source or not destination:

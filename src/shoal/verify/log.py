@@ -168,6 +168,7 @@ class Log:
         stop: Ends the reading once it is set.
         options: The limits for decoding a batch.
         bytes_read: The number of bytes of record sets so far.
+        damage: The damage at which :meth:`records` ended, if it has.
 
     """
 
@@ -180,6 +181,7 @@ class Log:
     stop: threading.Event
     options: CopyOptions
     bytes_read: int = 0
+    damage: DamagedLog | None = None
 
     def first_at(self, timestamp: int) -> int | None:
         """
@@ -358,8 +360,8 @@ class Log:
                         found = self.decoded(run, 0, end)
                         run.take(1)
                         yield from found
-            except DamagedLog:
-                return  # the comparison itself reports it
+            except DamagedLog as error:
+                self.damage = error  # the comparison itself reports it, if it gets there
 
 
 def _ended_by(batch: RecordBatch, following: memoryview) -> RecordBatch:
