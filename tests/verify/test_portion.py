@@ -296,3 +296,18 @@ def test_copy_that_does_not_reach_a_range_yet_lags(brokers: TwoBrokers, history:
     report = partition(brokers, group="none", extent=Extent(last_offsets=3_000))
     assert (report.outcome, report.reason, report.reached) == (Outcome.NOTHING, None, None)
     assert report.not_mirrored == (9_000, 12_000)
+
+
+def test_empty_copy_of_a_part_is_not_compared(brokers: TwoBrokers, history: History) -> None:
+    """As of all records: nothing shows that the topic was mirrored."""
+    load(brokers, history, items(3_000), [])
+    report = partition(brokers, group="none", extent=Extent(last_offsets=1_500))
+    assert (report.outcome, report.not_mirrored) == (Outcome.NOT_COMPARED, None)
+
+
+def test_copy_with_records_of_a_time_that_the_source_lacks_is_not_compared(
+    brokers: TwoBrokers, history: History
+) -> None:
+    load(brokers, history, items(2_500), [*items(2_500), *items(3_200)[3_000:]])
+    report = partition(brokers, group="none", extent=Extent(since_ms=NOW_MS + 2_700_000))
+    assert (report.outcome, "at offset 2500" in str(report.reason)) == (Outcome.NOT_COMPARED, True)

@@ -208,6 +208,8 @@ class PartitionComparison:
             yield plan
             return
         self._ranges = len(ranges)
+        if not ranges and extent.since_ms is not None and extent.until is None:
+            places.check_nothing_since(extent.since_ms)
         for each in ranges:
             try:
                 part = places.part(each)

@@ -62,6 +62,25 @@ class Places:
             return None if until is None else until.offset
         return self.offset_since(until.timestamp_ms)
 
+    def check_nothing_since(self, time_ms: int) -> None:
+        """
+        Check that the destination has no record of a time or later either, if the source has none.
+
+        Raises:
+            NotComparable: It has one, or the log cleaner hides the time from the broker.
+
+        """
+        first, end = self._theirs.first_at(time_ms), self._theirs.offsets.end
+        if first is None:
+            _check_end(self._theirs, time_ms)
+        found = first_records(self._theirs, first, min(first + 1, end)) if first is not None else []
+        # A time of the destination's own may be that of the copying.
+        if found and found[0].append_time is None:
+            raise NotComparable(
+                "the source has no record of the range's time, but the destination has one at offset "
+                f"{first}. Compare all records of the topic"
+            )
+
     def part(self, source: OffsetRange) -> PartitionPlan:
         """
         Return the plan of a range. If the copy does not reach it yet, it has no record of the copy.
@@ -104,12 +123,12 @@ class Places:
         if last and near is not None:
             near = max(self._ours.offsets.start, near - _BEFORE)
             found = find_first(last, self._ours, near, min(offset, near + _BEFORE + _BEHIND))
-            near = None if found is None or not found.is_proof else near
-        if near is None:
-            raise NotComparable(
-                "the destination does not have these records, and its last records are not before them in "
-                "the source: nothing shows that it does not have them yet. Compare all records of the topic"
-            )
+            if found is not None and found.is_proof:
+                return
+        raise NotComparable(
+            "the destination does not have these records, and its last records are not before them in the "
+            "source: nothing shows that it does not have them yet. Compare all records of the topic"
+        )
 
     def _end(self, offset: int) -> Place:
         """Return the place of the first record from an offset on that both sides have."""
