@@ -18,6 +18,7 @@ from shoal.cli import main
 from shoal.mirroring.model.copy_options import copy_rules
 from shoal.mirroring.model.incidents import Delivery
 from shoal_broker import Broker
+from tests.world import batches
 from tests.world.clusters import TwoBrokers
 from tests.world.history import ABORT
 
@@ -238,6 +239,22 @@ def test_verify_of_no_record_out_of_some_has_an_exit_code_of_its_own(
     assert partition["not_mirrored"] == [2, 7]
     assert verified(two) == 3
     assert "equal" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_verify_of_one_side_that_has_lost_all_is_not_that_of_empty_topics(
+    two: TwoBrokers, capsys: pytest.CaptureFixture[str], side: str
+) -> None:
+    """That side has no record of the mirror left, nor one behind; the other one has what was mirrored."""
+    (history,) = two.topic(TOPIC)
+    history.plain(5)
+    two.run(two.ranges(TOPIC))
+    log = (two.source if side == "source" else two.destination).log(TOPIC)
+    log.store(bytes(batches.batch(1, base_offset=5)))
+    log.delete_records(6)
+    assert verdict(two, capsys)[:2] == ("nothing to compare", 3)
+    assert verified(two) == 3
+    assert "both sides" not in capsys.readouterr().out
 
 
 def test_verify_since_a_time_without_records_has_compared_nothing(

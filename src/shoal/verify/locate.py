@@ -139,7 +139,7 @@ def begin(ours: Log, theirs: Log, copied: Copied | None, note: str) -> Alignment
         if is_behind or not source or not destination:
             place = Place(max(progress.source, start.source), theirs.offsets.end)
             why = f"{note}, and one side has none of the mirrored records left"
-            return Alignment(Aligned.NOTHING, *place, why)
+            return Alignment(Aligned.BY_POSITION, *place, why)
     if not source and not destination:
         end = Place(ours.offsets.end, theirs.offsets.end)
         return Alignment(Aligned.NOTHING, *end, "there is nothing on either side")

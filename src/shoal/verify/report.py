@@ -62,7 +62,7 @@ class Aligned(enum.Enum):
     The evidence for the offsets at which both sides begin.
 
     The committed position has the mirror's origin and its progress; content means the
-    records themselves; nothing means that one side or both have no record to compare.
+    records themselves; nothing means that neither side has a record.
 
     """
 
