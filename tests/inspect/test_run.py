@@ -97,6 +97,16 @@ def test_open_transaction_of_its_coordinator_does_not_hang(broker: Broker, age_m
     assert (found.producer_id, found.is_hanging) == (producer_id, False)
 
 
+def test_open_transaction_does_not_hang_while_its_coordinator_moves(broker: Broker) -> None:
+    transactions = broker.transactions
+    producer_id, epoch = transactions.init("payments", 60_000, -1, -1)
+    store_open(broker, 0, producer_id)
+    transactions.add_partitions("payments", producer_id, epoch, [("orders", 0)])
+    fault = broker.faults.add(ApiKey.DESCRIBE_TRANSACTIONS, error=ErrorCode.NOT_COORDINATOR)
+    (found,) = topic(broker).open_transactions
+    assert (found.is_hanging, fault.hits) == (False, 1)
+
+
 def test_open_transaction_in_a_partition_that_its_coordinator_lacks_hangs(broker: Broker) -> None:
     transactions = broker.transactions
     producer_id, epoch = transactions.init("payments", 60_000, -1, -1)

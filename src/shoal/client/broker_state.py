@@ -157,17 +157,22 @@ def coordinated_partitions(
             if each.transaction_state in _OPEN_STATES
         ]
         if names:
-            found |= _described(connection, names)
+            found |= _described(cluster, connection, names)
     return found
 
 
-def _described(connection: Connection, transactional_ids: list[str]) -> set[tuple[int, TopicPartition]]:
+def _described(
+    cluster: Cluster, connection: Connection, transactional_ids: list[str]
+) -> set[tuple[int, TopicPartition]]:
     answer = connection.request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=transactional_ids)
+    for each in answer.transaction_states:
+        # Without an answer, such as of a coordinator that moves, the transaction may be open all the same.
+        if each.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise_for(each.error_code, f"DescribeTransactions of {each.transactional_id!r} on {cluster}")
     return {
         (int(each.producer_id), TopicPartition(topic.topic, partition))
         for each in answer.transaction_states
-        # Of an error, such as a coordinator that moves, the next question shows more.
-        if not each.error_code and each.transaction_state in _OPEN_STATES
+        if each.transaction_state in _OPEN_STATES
         for topic in each.topics
         for partition in topic.partitions
     }
