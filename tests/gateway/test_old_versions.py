@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -338,6 +339,19 @@ def test_offset_commit_v0_to_any_broker_reaches_the_coordinator(
 
 
 # Topics
+
+
+def test_metadata_of_a_cluster_without_the_oldest_version_have_the_addresses_of_the_gateway() -> None:
+    with BrokerCluster(2) as cluster:
+        for node in cluster.nodes:
+            apis = dict(node.apis)
+            apis[ApiKey.METADATA] = replace(apis[ApiKey.METADATA], oldest=1)
+            node.apis = apis
+        with gateway_before(cluster) as behind, Wire(behind.address()) as wire:
+            found = wire.call(ApiKey.METADATA, 0, topics=[]).brokers
+            assert {each.node_id: each.port for each in found} == {
+                node_id: address.port for node_id, address in behind.gateway.brokers.items()
+            }
 
 
 def test_topics_are_created_and_described(cluster: BrokerCluster) -> None:

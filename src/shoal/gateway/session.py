@@ -282,7 +282,7 @@ class Session:
             case ApiKey.LIST_OFFSETS:
                 return list_offsets.translate(translated)
             case _:
-                return renumbered.translate(translated)
+                return renumbered.translate(translated, self._nodes)
 
     def _send(self, parts: Sequence[Part]) -> None:
         """Send an answer; at most one chunk is converted before the client's socket accepts it."""

@@ -8,6 +8,8 @@ from typing import Any
 from ...error_codes import ErrorCode
 from ...protocol import codec
 from ...protocol.apis import ApiKey
+from ..nodes import Nodes
+from ..rewriting import rewrite_brokers
 from .request import Part, TranslatedRequest, old_code
 
 __all__ = ["translate"]
@@ -16,8 +18,8 @@ __all__ = ["translate"]
 _DEFAULT_CONFIG = 5
 
 
-def translate(request: TranslatedRequest) -> Sequence[Part]:
-    """Send the request in a newer version, and return the answer in the old one."""
+def translate(request: TranslatedRequest, nodes: Nodes) -> Sequence[Part]:
+    """Send the request in a newer version, and return the answer in the old one, with our addresses."""
     header = request.header
     api_key = ApiKey(header.api_key)
     body = request.body
@@ -30,6 +32,8 @@ def translate(request: TranslatedRequest) -> Sequence[Part]:
     if api_key in _OF_GROUPS and header.api_version == 0 and _is_elsewhere(api_key, answer):
         # In v0 any broker stored offsets in ZooKeeper, so such a client does not look for a coordinator.
         answer = request.ask_coordinator(body.group_id, api_key, version, **fields) or answer
+    if api_key == ApiKey.METADATA:
+        rewrite_brokers(answer, "node_id", nodes)
     return [codec.encode_response(_back(api_key, header.api_version, answer), header.correlation_id)]
 
 
