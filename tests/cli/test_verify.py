@@ -87,6 +87,25 @@ def test_difference_is_printed_with_exit_code_1(
     assert "1 of 3 partitions different" in out[-1]
 
 
+@pytest.mark.usefixtures("orders")
+def test_expression_that_matches_no_topic_is_a_warning(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--topics", "orders,paymnets.*", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert all("'paymnets.*' of --topics matches no topic" in each for each in (out, err))
+    assert "paymnets" in json.loads(out)["warnings"][0]
+
+
+@pytest.mark.usefixtures("orders")
+def test_topic_is_not_compared_with_itself(
+    brokers: tuple[Broker, Broker], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, _ = (each.bootstrap for each in brokers)
+    assert main(["verify", "--from", address, "--to", address, "--topics", "orders"]) == 2
+    assert "same cluster (source)" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("orders", "invoices")
 def test_topics_are_excluded_and_renamed(
     brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str], texts: Texts

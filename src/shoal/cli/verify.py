@@ -19,7 +19,7 @@ from ..mirroring.model.copy_options import CopyOptions, copy_rules
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.descriptions import decompression_limit, describe_topics
-from ..mirroring.prepare.unmatched import glob_warnings, select_topics
+from ..mirroring.prepare.unmatched import glob_warnings, select_topics, unmatched_warnings
 from ..option_values import parse_text
 from ..result_file import check_result_file, write_result_file
 from ..verify import DEFAULT_PATIENCE_S, Extent, verify
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
     extent = Extent.parse(vars(args))
     with Working("asking for topics and positions", as_json=args.json) as working:
         _reach(source, destination)
-        topics, options = _select(source, selection)
+        topics, options, unmatched = _select(source, selection)
         with _comparing(args, source, destination, options) as compare:
             report = verify(
                 source,
@@ -151,6 +151,7 @@ def run(args: argparse.Namespace) -> int:
                 state=args.state,
                 compare=compare,
             )
+    report = replace(report, warnings=(*unmatched, *report.warnings))
     for warning in report.warnings:
         warn(warning)
     if args.report is not None:
@@ -195,9 +196,9 @@ def _reach(*clusters: ClientConfig) -> None:
                 warn(warning)
 
 
-def _select(source: ClientConfig, selection: TopicSelection) -> tuple[dict[str, str], CopyOptions]:
+def _select(source: ClientConfig, selection: TopicSelection) -> tuple[dict[str, str], CopyOptions, list[str]]:
     """
-    Return the topics to compare, with their names at the destination, and how to decode them.
+    Return the topics to compare, with their names at the destination, how to decode them, and warnings.
 
     Topics given by name may be missing.
 
@@ -212,4 +213,5 @@ def _select(source: ClientConfig, selection: TopicSelection) -> tuple[dict[str, 
         described, _ = describe_topics(cluster, present, DEFAULT_PATIENCE_S)
     for warning in glob_warnings(selection, found):
         warn(warning)
-    return topics, CopyOptions(max_decompressed_bytes=decompression_limit(described.values()))
+    options = CopyOptions(max_decompressed_bytes=decompression_limit(described.values()))
+    return topics, options, unmatched_warnings(selection, found)

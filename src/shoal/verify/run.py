@@ -13,6 +13,7 @@ from typing import TypeAlias
 from ..client.cluster import Cluster, is_transient
 from ..client.config import ClientConfig
 from ..client.over_partitions import over_partitions
+from ..errors import ConfigError
 from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
 from .across import with_misrouted
 from .extent import WHOLE, Extent
@@ -77,7 +78,7 @@ def verify(
             this process.
 
     Raises:
-        ConfigError: The file is no state, or that of other clusters.
+        ConfigError: The file is no state, or that of other clusters; or a topic is its own copy.
         ShoalError: A cluster does not answer. Errors of one partition are
             in its report.
 
@@ -93,6 +94,7 @@ def verify(
         clusters = [ComparedCluster(each.metadata.cluster_id, each.config.servers) for each in (ours, theirs)]
         ids = topic_ids(ours, theirs, topics)
     found = (clusters[0].cluster_id, clusters[1].cluster_id)
+    _check_two_logs(found, topics)
     known = VerifyState(found) if before is None else before.of_topics(topics, ids)
     known.check_clusters(found, state)
     draw = draw or random.Random()  # noqa: S311 - a sample, not a secret
@@ -120,6 +122,22 @@ def verify(
         clusters[1],
         after,
     )
+
+
+def _check_two_logs(clusters: NamedPair, topics: Mapping[str, str]) -> None:
+    """
+    Refuse to compare a topic with itself: it is equal, whatever became of its copy.
+
+    Raises:
+        ConfigError: Both clusters are the same, and a topic has the name of its copy.
+
+    """
+    itself = [name for name, copy in topics.items() if name == copy]
+    if itself and clusters[0] is not None and clusters[0] == clusters[1]:
+        raise ConfigError(
+            f"source and destination are the same cluster ({clusters[0]}), so topic {itself[0]} would be "
+            "compared with itself. Correct the addresses, or name the copies by --rename"
+        )
 
 
 def _assigned(

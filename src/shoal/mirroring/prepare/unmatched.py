@@ -10,7 +10,7 @@ from ...errors import ConfigError
 from ..model.text import first_few
 from ..model.topics import TopicSelection, regex_of_glob
 
-__all__ = ["glob_warnings", "select_topics", "why_nothing_matches"]
+__all__ = ["glob_warnings", "select_topics", "unmatched_warnings", "why_nothing_matches"]
 
 
 def select_topics(
@@ -61,6 +61,16 @@ def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMet
 def glob_warnings(selection: TopicSelection, topics: Iterable[str]) -> list[str]:
     """Return a warning for each expression that matches no topic, and as a glob would match some."""
     return [f"an expression matches no topic{each}" for each in _meant(selection, topics)]
+
+
+def unmatched_warnings(selection: TopicSelection, topics: Iterable[str]) -> list[str]:
+    """Return a warning for each expression that matches no topic: a result would seem to cover it."""
+    names = list(topics)
+    return [
+        f"the expression '{each}' of --topics matches no topic of the source"
+        for each in selection.expressions
+        if not _matching(each, names)
+    ]
 
 
 def _meant(selection: TopicSelection, topics: Iterable[str]) -> list[str]:
