@@ -11,11 +11,12 @@ from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from tests.world.batches import Content
 from tests.world.clusters import TwoBrokers, die_after
 from tests.world.contents import batches_of
 from tests.world.control import Watched
 from tests.world.faults import let_pass
-from tests.world.history import History
+from tests.world.history import NOW_MS, History
 
 
 def test_batch_of_any_codec_arrives_with_its_bytes(brokers: TwoBrokers, history: History) -> None:
@@ -103,6 +104,29 @@ def test_plan_is_shorter_than_the_longest_metadata_of_the_coordinator(
         history.plain(1).gap(1)
     brokers.source.config["offset.metadata.max.bytes"] = "500"
     assert brokers.run().complete
+    brokers.assert_exact(history)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("most_characters", ["450", "700"])
+def test_batch_with_gaps_is_sent_in_parts_for_which_short_metadata_have_room(
+    brokers: TwoBrokers, history: History, most_characters: str
+) -> None:
+    history.holed(400, range(1, 400, 2)).plain(3)
+    brokers.source.config["offset.metadata.max.bytes"] = most_characters
+    assert brokers.start().result().complete
+    brokers.assert_exact(history)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_with_more_gaps_than_a_commit_has_room_for_is_sent_in_parts(
+    brokers: TwoBrokers, history: History, magic: int
+) -> None:
+    """The offset of such a message is that of the last one in it."""
+    records = [Content(NOW_MS, None, b"%d" % number) for number in range(800)]
+    history.messages(records, magic, Codec.GZIP, range(0, 1600, 2)).plain(3)
+    assert brokers.start().result().complete
     brokers.assert_exact(history)
 
 

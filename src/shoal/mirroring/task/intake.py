@@ -265,7 +265,8 @@ class Intake:
         else:
             for each in self._rebuilder.take(batch, decision, self.fetch_offset, end_offset):
                 self._put_made(each)
-                if not self._has_room and each.spans[0][0] >= header.base_offset:
+                # Not the base offset: a wrapper of magic 0 or 1 has that of its last message.
+                if not self._has_room and each.spans[0][0] >= self.fetch_offset:
                     # The rest of it is decoded again, as a batch that begins before the fetch offset.
                     self._rebuilder.forget()
                     self.fetch_offset = each.spans[-1][1]

@@ -198,6 +198,11 @@ class Progress:
         plan = self.here.plan
         return len(plan) < self._most_runs or plan[-1].destination >= self.next_offset
 
+    @property
+    def most_runs(self) -> int:
+        """The most runs that a commit's metadata have room for."""
+        return self._most_runs
+
     def plan_less(self) -> None:
         """Plan fewer runs at a time: the group's coordinator takes no such long metadata."""
         self._most_runs = max(1, self._most_runs // 2)

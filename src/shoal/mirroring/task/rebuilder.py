@@ -22,7 +22,7 @@ __all__ = ["Rebuilder", "as_it_came"]
 _GROUP_BYTES = 256 * 1024
 
 #: The most runs of offsets without a gap in one batch. The position's map has an entry for each, and the
-#: metadata of a commit have room for some 300.
+#: metadata of a commit have room for some 300, by Kafka's default.
 _MOST_RUNS = 100
 
 
@@ -69,12 +69,17 @@ class Rebuilder:
         if self._joining.everything:
             decision = Decision.JOIN
         group = _Group(decision, self._codec_of(batch, decision), batch, records)
-        if self._group is not None and not self._group.add(group, self._settings.max_decompressed_bytes):
+        most_bytes, most_runs = self._settings.max_decompressed_bytes, self._most_runs
+        if self._group is not None and not self._group.add(group, most_bytes, most_runs):
             yield from self.gathered()
         self._group = self._group or group
         enough = self._joining.below_bytes if decision is Decision.JOIN else _GROUP_BYTES
-        if self._group.fetched_bytes >= enough or self._group.runs >= _MOST_RUNS:
+        if self._group.fetched_bytes >= enough or self._group.runs >= most_runs:
             yield from self.gathered()
+
+    @property
+    def _most_runs(self) -> int:
+        return min(_MOST_RUNS, self._progress.most_runs)
 
     def _codec_of(self, batch: RecordBatch, decision: Decision) -> Codec:
         if decision is Decision.JOIN and self._joining.codec is not None:
@@ -105,7 +110,7 @@ class Rebuilder:
         if self._joining.everything:
             most_bytes = min(most_bytes, self._joining.below_bytes)
         leader_epoch = group.last.header.leader_epoch
-        for few in _with_few_runs(group.records):
+        for few in _with_few_runs(group.records, self._most_runs):
             for piece, batch in write_batches(few, group.codec, most_bytes):
                 yield Outgoing(batch, spans_of(piece), leader_epoch, group.decision)
 
@@ -139,12 +144,12 @@ class _Group:
         self.runs = len(spans_of(self.records))
         self._decoded_bytes = sum(len(each.body) for each in self.records)
 
-    def add(self, other: _Group, most_decoded_bytes: int) -> bool:
+    def add(self, other: _Group, most_decoded_bytes: int, most_runs: int) -> bool:
         """Add another one behind it; return whether the two are alike, and do not become too large."""
         # No batch has records of two leader epochs: each begins a run of the position's map.
         ours, theirs = ((each.decision, each.codec, each.last.header.leader_epoch) for each in (self, other))
         decoded_bytes, runs = self._decoded_bytes + other._decoded_bytes, self.runs + other.runs
-        if ours != theirs or decoded_bytes > most_decoded_bytes or runs > _MOST_RUNS:
+        if ours != theirs or decoded_bytes > most_decoded_bytes or runs > most_runs:
             return False
         self._decoded_bytes, self.runs = decoded_bytes, runs
         self.records += other.records
@@ -160,12 +165,12 @@ class _Group:
         return is_alone and self.last.header.codec_id == self.codec
 
 
-def _with_few_runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """Yield the records in parts of at most :data:`_MOST_RUNS` runs."""
+def _with_few_runs(records: Sequence[Record], most_runs: int) -> Iterator[Sequence[Record]]:
+    """Yield the records in parts of at most so many runs."""
     spans = spans_of(records)
     begin = 0
-    for first in range(0, len(spans), _MOST_RUNS):
-        end = begin + sum(end - start for start, end in spans[first : first + _MOST_RUNS])
+    for first in range(0, len(spans), most_runs):
+        end = begin + sum(end - start for start, end in spans[first : first + most_runs])
         yield records[begin:end]
         begin = end
 
