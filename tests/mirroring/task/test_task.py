@@ -8,6 +8,7 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
+from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
@@ -126,6 +127,20 @@ def test_old_message_with_more_gaps_than_a_commit_has_room_for_is_sent_in_parts(
     """The offset of such a message is that of the last one in it."""
     records = [Content(NOW_MS, None, b"%d" % number) for number in range(800)]
     history.messages(records, magic, Codec.GZIP, range(0, 1600, 2)).plain(3)
+    assert brokers.start().result().complete
+    brokers.assert_exact(history)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("rebatch", [None, "130", "130:lz4"])
+def test_log_of_more_leader_epochs_than_a_commit_has_room_for_is_sent_in_parts(
+    brokers: TwoBrokers, history: History, rebatch: str | None
+) -> None:
+    for epoch in range(1, 901):
+        history.log.begin_leader_epoch(epoch)
+        history.plain(1, 1, leader_epoch=epoch)
+    if rebatch is not None:
+        brokers = brokers.with_settings(rebatch=Rebatch.parse("--rebatch", rebatch))
     assert brokers.start().result().complete
     brokers.assert_exact(history)
 

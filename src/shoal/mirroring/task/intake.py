@@ -78,6 +78,8 @@ class Intake:
         self._log_end = -1
         self._memory = JoinMemory()
         self._room = MADE_BYTES
+        #: Whether stamped batches were left out, behind which nothing may be taken: they are fetched again.
+        self._is_cut = False
         self._rebuilder = Rebuilder(settings, progress)
         self._keep_append_time = settings.keep_append_time
         joining = settings.joining
@@ -134,7 +136,7 @@ class Intake:
         """
         assert self._rest is not None
         (record_set, aborted), self._rest = self._rest, None
-        self._room = MADE_BYTES
+        self._room, self._is_cut = MADE_BYTES, False
         try:
             return self._take_batches(record_set, aborted, end_offset)
         finally:
@@ -162,6 +164,8 @@ class Intake:
         )
         try:
             for decision, batch in scan:
+                if self._is_cut:
+                    break
                 if batch is not None and not (
                     self._has_room and self._take_batch(batch, decision, end_offset)
                 ):
@@ -208,7 +212,8 @@ class Intake:
             self._memory.keep(joined.batches)
             self._put_run(joined.batches, joined.records_count, joined.entries, Decision.JOIN)
             return joined.end
-        for batch, entry in zip(split(joined.batches), ENTRY.iter_unpack(joined.entries), strict=True):
+        kept = self._cut(joined.entries)
+        for batch, entry in zip(split(joined.batches), ENTRY.iter_unpack(kept), strict=not self._is_cut):
             _, records_count, _, self.source_leader_epoch = entry
             span = self.fetch_offset, self.fetch_offset + records_count
             each = compressed(batch, codec)
@@ -225,7 +230,11 @@ class Intake:
         return join_plain(record_set, at, **place, below_bytes=below_bytes, to=room)
 
     def _put_run(self, batches: memoryview, records_count: int, entries: bytes, decision: Decision) -> None:
-        """Queue batches that were stamped for the place behind all that is queued."""
+        """Queue batches that were stamped for the place behind all that is queued, of not too many epochs."""
+        entries = self._cut(entries)
+        if self._is_cut:
+            sizes, counts, *_ = zip(*ENTRY.iter_unpack(entries), strict=True)
+            batches, records_count = batches[: sum(sizes)], sum(counts)
         if entries:
             start = self.fetch_offset
             self.source_leader_epoch = self._progress.put_run(
@@ -234,6 +243,19 @@ class Intake:
             self.fetch_offset += records_count
             if decision is Decision.JOIN:
                 self._room -= len(batches)
+
+    def _cut(self, entries: bytes) -> bytes:
+        """Return the first entries, of no more leader epochs than a commit has room for runs."""
+        if not entries or _epoch_at(entries, 0) == _epoch_at(entries, len(entries) - ENTRY.size):
+            return entries
+        epochs, last_epoch = 0, None
+        for number, (_, _, _, leader_epoch) in enumerate(ENTRY.iter_unpack(entries)):
+            epochs += leader_epoch != last_epoch
+            if epochs > self._progress.most_runs:
+                self._is_cut = True
+                return entries[: number * ENTRY.size]
+            last_epoch = leader_epoch
+        return entries
 
     def _put_made(self, each: Outgoing) -> None:
         self._progress.put(each)
@@ -298,3 +320,8 @@ class Intake:
         # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
         # epoch then ends before this offset. The leader that was asked has the log up to here in its own.
         self.source_leader_epoch = max(self.source_leader_epoch, leader_epoch)
+
+
+def _epoch_at(entries: bytes, at: int) -> int:
+    epoch: int = ENTRY.unpack_from(entries, at)[3]
+    return epoch
