@@ -47,3 +47,19 @@ def test_lost_tail_with_other_writers_is_copied_again(
     assert [f" {again_from} to 14 " in each for each in reasons] == [True]
     assert brokers.destination.log("topic").log_end_offset == 11
     assert brokers.copied() == copied
+
+
+def test_source_that_lost_its_tail_is_an_incident_with_other_writers_too(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """Though its log has grown beyond the position since."""
+    brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
+    history.named("old", 10)
+    run(brokers)
+    log = lose_tail(brokers.source, "topic", 5)
+    History(log).named("new", 9)
+    stopped = brokers.with_settings(continue_after=frozenset()).start().result().stopped
+    assert [each.cause for each in stopped] == [IncidentKind.SOURCE_RESET]
+    run(brokers)
+    values = [b"old %d" % number for number in range(10)] + [b"new %d" % number for number in range(9)]
+    assert [each.value for each in brokers.copied()] == values

@@ -200,8 +200,9 @@ class _Alignment:
             return _Found(incident.meet(logs, known.source_offset).position)
         if self._settings.allows_other_writers:
             # Whatever was written after the position is written again, by another: nothing to look up.
-            identity = new_identity(self._clusters, end)
-            return _Found(continued(logs, known, known.source_offset, identity=identity))
+            identity, epoch = new_identity(self._clusters, end), known.source_leader_epoch
+            anew = continued(logs, known, known.source_offset, identity=identity, source_leader_epoch=epoch)
+            return _Found(anew)
         return _Found(known.at(end), known)
 
     def _check_sources(

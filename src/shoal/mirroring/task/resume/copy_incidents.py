@@ -224,10 +224,15 @@ def _before_the_loss(logs: PartitionLogs, position: MirrorPosition) -> Continued
     """Go on, as a new writer, before all records behind the log's end: these, and others, come again."""
     known = position.offsets
     source_offset = max(known.source_of(logs.end).offset, known.milestones[0].source)
-    identity = new_identity(logs.clusters, logs.end)
-    return Continued(
-        continued(logs, position, source_offset, known.cut(source_offset, logs.end), identity=identity)
+    anew = continued(
+        logs,
+        position,
+        source_offset,
+        known.cut(source_offset, logs.end),
+        identity=new_identity(logs.clusters, logs.end),
+        source_leader_epoch=position.source_leader_epoch,
     )
+    return Continued(anew)
 
 
 def _behind(
