@@ -103,6 +103,7 @@ class MirrorPosition:
         plan: The runs that begin at ``destination_offset`` or behind it: what the mirror is about to write.
         before_cut: The map of the mirror's former life, up to the cut at which this one begins
             (:mod:`...cutover.failback`); None if there is none, or if it holds no more.
+        is_plain: Whether a mirror with at-least-once delivery has it: nothing leads to what it wrote behind.
 
     """
 
@@ -119,6 +120,7 @@ class MirrorPosition:
     begin: int = 0
     plan: tuple[Run, ...] = ()
     before_cut: OffsetMap | None = None
+    is_plain: bool = False
 
     @property
     def here(self) -> Run:
@@ -263,6 +265,8 @@ class MirrorPosition:
             values["first"] = self.first_start.to_json_object()
         if self.before_cut is not None:
             values["before_cut"] = self.before_cut.to_json_object()
+        if self.is_plain:
+            values["plain"] = True
         return PREFIX + json.dumps(values, separators=(",", ":"))
 
     @classmethod
@@ -311,6 +315,7 @@ class MirrorPosition:
             None if first is None else FirstStart.from_json_object(first),
             _offset(values["begin"]),
             before_cut=None if before_cut is None else OffsetMap.from_json_object(before_cut),
+            is_plain=typed(bool, values.get("plain", False)),
         ).with_milestone()
         return replace(position, plan=read_runs(position.here, values["plan"]))
 

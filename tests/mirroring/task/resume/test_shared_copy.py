@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
-from tests.world.clusters import TwoBrokers
+from shoal.mirroring.model.offset_map import Exactness, Question
+from tests.world.clusters import TwoBrokers, die_after
 from tests.world.control import Watched, incidents_of
 from tests.world.history import ABORT, COMMIT, History
 from tests.world.logs import lose_tail
@@ -63,3 +64,36 @@ def test_source_that_lost_its_tail_is_an_incident_with_other_writers_too(
     run(brokers)
     values = [b"old %d" % number for number in range(10)] + [b"new %d" % number for number in range(9)]
     assert [each.value for each in brokers.copied()] == values
+
+
+@pytest.mark.parametrize("copied_before", [0, 3])
+def test_exactly_once_behind_a_dead_at_least_once_repeats_what_no_position_leads_to(
+    brokers: TwoBrokers, history: History, copied_before: int
+) -> None:
+    """The source has a gap there, so to count records does not show where it continues."""
+    with_others = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
+    if copied_before:
+        history.plain(copied_before)
+        run(with_others)
+    first = history.next_offset
+    history.plain(1).gap(1).plain(1, 1, 1, 1)
+    die_after(with_others, 4)
+    run(brokers)
+    values = [each.value for each in brokers.copied()][copied_before:]
+    again = [b"value at %d" % (first + number) for number in (0, 2, 3, 4)]
+    assert values == [*again, *again, b"value at %d" % (first + 5)]
+    position = brokers.position()
+    for number, missed_none in enumerate([4, 5, 5, 6, 7, 8]):
+        found = position.offsets.translate(Question(first + number, is_source=True))
+        assert found.exactness is Exactness.AT_LEAST
+        assert found.offset - copied_before <= missed_none
+    history.plain(2)
+    run(brokers)
+    assert len(brokers.copied()) == copied_before + 11  # exactly once from here on
+
+
+def test_exactly_once_behind_at_least_once_continues_exactly(brokers: TwoBrokers, history: History) -> None:
+    for delivery in [*Delivery, *Delivery]:
+        history.transaction(2, ends=COMMIT).plain(1).transaction(1, ends=ABORT)
+        run(brokers.with_settings(delivery=delivery))
+    brokers.assert_exact(history)

@@ -198,9 +198,10 @@ class _Alignment:
             known = position
         if (incident := at_destination(logs, known)) is not None:
             return _Found(incident.meet(logs, known.source_offset).position)
-        if self._settings.allows_other_writers:
+        if logs.may_have_other_writers(known):
             # Whatever was written after the position is written again, by another: nothing to look up.
-            identity, epoch = new_identity(self._clusters, end), known.source_leader_epoch
+            base = end if self._settings.allows_other_writers else 0
+            identity, epoch = new_identity(self._clusters, base), known.source_leader_epoch
             anew = continued(logs, known, known.source_offset, identity=identity, source_leader_epoch=epoch)
             return _Found(anew)
         return _Found(known.at(end), known)
@@ -250,6 +251,7 @@ class _Alignment:
             destination_topic_id=position.destination_topic_id or topic_id(destination, copy.destination),
             rules=settings.rules,
             first_start=settings.first_start or position.first_start,
+            is_plain=settings.allows_other_writers,
         )
 
     def _committed(

@@ -93,6 +93,7 @@ def first_position(
             is_repeated=may_repeat or settings.allows_other_writers,
         ),
         begin=end,
+        is_plain=settings.allows_other_writers,
     )
 
 

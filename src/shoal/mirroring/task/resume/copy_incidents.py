@@ -64,7 +64,7 @@ def at_destination(logs: PartitionLogs, position: MirrorPosition) -> Incident | 
             f"ends at offset {logs.end}, but the acknowledged records, those before source offset "
             f"{position.source_offset}, end at {position.destination_offset}",
         )
-    if logs.clusters.settings.allows_other_writers or _is_ours_to_the_end(logs, position):
+    if logs.may_have_other_writers(position) or _is_ours_to_the_end(logs, position):
         return None
     return _other_writer(logs, position)
 
@@ -97,7 +97,7 @@ def _lost_tail(
     reason = f"{logs.name} {found}: the destination lost its tail (unclean leader election?)"
 
     def again() -> Continued:
-        if logs.clusters.settings.allows_other_writers:
+        if logs.may_have_other_writers(position):
             return _before_the_loss(logs, position)
         our_end = ours or _our_end(logs, position, position.begin)
         return _behind(logs, position, our_end, IncidentKind.DESTINATION_LOSS)
@@ -123,7 +123,7 @@ def _another_copy(logs: PartitionLogs, position: MirrorPosition) -> Incident:
     def again() -> Continued:
         # A request that lists topics by name may land in the topic that was created meanwhile. To mirror
         # again what lies before its records would repeat them, and the broker takes no sequence but the next.
-        late = None if logs.clusters.settings.allows_other_writers else _our_end(logs, position, 0)
+        late = None if logs.may_have_other_writers(position) else _our_end(logs, position, 0)
         if late is not None and not late.destination_offset:
             late = None
         begun = OffsetMap.begun_at(first.source, logs.start, is_whole=end == 0)

@@ -89,7 +89,7 @@ def continued(
 ) -> MirrorPosition:
     """Let the map lead from the copy's end to a source offset, whatever lies before it."""
     end = logs.end
-    unaccounted = Stretch.REPEATED if logs.clusters.settings.allows_other_writers else Stretch.BROKEN
+    unaccounted = Stretch.REPEATED if logs.may_have_other_writers(position) else Stretch.BROKEN
     anew: dict[str, Any] = {
         "source_offset": source_offset,
         "source_leader_epoch": -1,

@@ -18,6 +18,7 @@ from ....errors import BrokerError, PartitionStopped, ShoalError
 from ....records import BatchHeader
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
+from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
 
 __all__ = ["PRESENT_EPOCH", "Clusters", "PartitionLogs", "offset_at", "present_end"]
@@ -101,6 +102,10 @@ class PartitionLogs:
     def name(self) -> str:
         """The copy's name in messages."""
         return f"{self.copy.destination} on {self.clusters.destination}"
+
+    def may_have_other_writers(self, position: MirrorPosition) -> bool:
+        """Whether others may write to the copy, or could while the mirror wrote behind a position."""
+        return self.clusters.settings.allows_other_writers or position.is_plain
 
     @cached_property
     def last_batch(self) -> BatchHeader | None:
