@@ -252,6 +252,8 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"plan": [0, -11, 0]},
         {"plan": [0, 2**63, 0]},
         {"plan": [2**63, 0, 0]},
+        {"plan": [0, 0, 2**31]},
+        {"plan": [0, 0, -9]},
         {"plan": [1, "2", 3]},
     ],
 )

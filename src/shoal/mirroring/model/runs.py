@@ -92,7 +92,8 @@ def read_runs(here: Run, numbers: Any) -> tuple[Run, ...]:
     for distance, gap, newer in zip(values[::3], values[1::3], values[2::3], strict=True):
         destination = here.destination + distance
         run = Run(destination, here.source_at(destination) + gap, here.leader_epoch + newer)
-        if distance < 0 or not (0 <= run.source < 2**63 and 0 <= destination < 2**63):
+        offsets, epoch = (run.source, destination), run.leader_epoch
+        if distance < 0 or not (0 <= min(offsets) <= max(offsets) < 2**63 and -1 <= epoch < 2**31):
             raise ValueError(f"{run} is no run behind {here}")
         runs.append(run)
         here = run
