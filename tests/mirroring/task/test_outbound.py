@@ -81,6 +81,19 @@ def test_batches_that_expand_too_far_leave_the_joining_of_others_as_it_was(
     assert max(counts(brokers)) >= 30
 
 
+def test_record_that_is_too_large_once_decoded_leaves_the_joining_of_others_as_it_was(
+    brokers: TwoBrokers, history: History
+) -> None:
+    log = brokers.destination.log("topic")
+    log.config = replace(log.config, max_message_bytes=20_000)
+    history.plain(*[1] * 100)
+    history.store(history.batch([b"%040000d" % 1], codec=Codec.ZSTD), shown=True)
+    history.plain(*[1] * 100).holed(30, [1])
+    run(brokers.with_settings(rebatch=Rebatch(15_000, Codec.NONE)))
+    brokers.assert_exact(history)
+    assert counts(brokers) == [100, 1, 100, 29]
+
+
 def test_response_that_expands_is_queued_in_slices(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

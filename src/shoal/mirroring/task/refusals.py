@@ -140,8 +140,9 @@ def refuse(copy: PartitionCopy, answer: Refused, destination: Cluster, settings:
         case Reaction.ALIGN:
             copy.wait(f"{copy.destination} on {destination}: {named}")
         case Reaction.SEND_LESS:
-            # The topic has the same limit behind this batch.
-            is_limit = code is ErrorCode.RECORD_LIST_TOO_LARGE or (code in _TOO_LARGE and head.batches == 1)
+            # The topic has the same limit behind this batch. One record says nothing of others.
+            is_one_batch = code in _TOO_LARGE and head.batches == 1 < head.records_count
+            is_limit = code is ErrorCode.RECORD_LIST_TOO_LARGE or is_one_batch
             copy.progress.send_less(head, always=is_limit)
             copy.wait(f"{destination} refuses {head.size} bytes at once with {named}, so less follows", 0)
         case Reaction.TRY_AGAIN:
