@@ -153,7 +153,7 @@ def test_log_that_is_damaged_at_its_beginning_is_not_empty(
 
 
 @pytest.mark.parametrize("side", list(Side))
-def test_log_that_is_damaged_where_retention_moved_its_start_to_has_records(
+def test_log_that_is_damaged_at_the_start_that_retention_left_has_records(
     brokers: TwoBrokers, history: History, side: Side
 ) -> None:
     history.plain(3, 2, 4)

@@ -67,7 +67,7 @@ class Places:
         Check that the destination has no record of a time or later either, if the source has none.
 
         Raises:
-            NotComparable: It has one, or the log cleaner hides the time from the broker.
+            NotComparable: The destination has one, or the log cleaner hides the time from the broker.
 
         """
         first, end = self._theirs.first_at(time_ms), self._theirs.offsets.end

@@ -204,7 +204,7 @@ def test_error_of_a_warning_ends_the_mirror_and_is_raised() -> None:
         outcome.result(30)
 
 
-def test_tasks_end_although_the_stop_cannot_be_told() -> None:
+def test_tasks_end_although_the_stop_cannot_be_printed() -> None:
     mirror = Mirror(on_sentence=fail_to_tell)
     with mirror.running(mirror.copy) as outcome:
         mirror.begin(Phase.COPYING)

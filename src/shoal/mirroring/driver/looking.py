@@ -43,7 +43,7 @@ class Looking:
     """
     Looks at a mirror in a thread of its own, from the beginning of its run to the end.
 
-    A mirror that nobody looks after would run on after the loss of its group. So an error of a look, or of a
+    Without these looks a mirror would run on after the loss of its group. So an error of a look, or of a
     caller's function, ends the mirror in good order, and is raised behind it.
 
     Attributes:
@@ -102,7 +102,7 @@ class Looking:
             raise self._failed
 
     def guarded(self, tell: Callable[[str], object]) -> Callable[[str], None]:
-        """Return a function that tells a sentence; an error of it ends the mirror instead of its thread."""
+        """Return a function that reports a sentence; an error of it ends the mirror instead of its thread."""
 
         def told(sentence: str) -> None:
             try:

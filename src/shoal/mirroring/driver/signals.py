@@ -1,9 +1,9 @@
 """
 Handle signals to a mirror: SIGINT and SIGTERM end it, SIGUSR1 tries stopped partitions again.
 
-A handler runs between any two instructions of the main thread, also while that thread holds the lock of an
-event that it is about to wait for: to set the event there would wait for ever. So handlers only put what is
-to be done into a queue, which takes no lock that they may interrupt, and a thread does it.
+A handler runs between any two instructions of the main thread. If that thread holds the lock of an event,
+since it is about to wait for it, a handler that sets it waits for ever. So handlers only put a
+request into a queue, which takes no lock that they may interrupt, and a thread carries it out.
 """
 
 from __future__ import annotations

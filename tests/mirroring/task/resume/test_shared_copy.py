@@ -67,7 +67,7 @@ def test_source_that_lost_its_tail_is_an_incident_with_other_writers_too(
 
 
 @pytest.mark.parametrize("copied_before", [0, 3])
-def test_exactly_once_behind_a_dead_at_least_once_repeats_what_no_position_leads_to(
+def test_exactly_once_behind_a_dead_at_least_once_repeats_records_behind_the_position(
     brokers: TwoBrokers, history: History, copied_before: int
 ) -> None:
     """The source has a gap there, so to count records does not show where it continues."""
