@@ -24,8 +24,8 @@ from .trouble import Trouble
 
 __all__ = ["Reaction", "land_elsewhere", "reaction_to", "refuse"]
 
-#: The broker refused before it wrote anything.
-_NOT_WRITTEN = frozenset(
+#: About the leader or the replicas, and not about the batches. The broker may have written them.
+_ABOUT_REPLICAS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -38,11 +38,10 @@ _NOT_WRITTEN = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NETWORK_EXCEPTION,
     }
-)
-#: The broker may have written it.
-_PERHAPS_WRITTEN = frozenset(
-    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NETWORK_EXCEPTION}
 )
 #: The bytes may have been damaged on their way: worth a second fetch.
 _BYTES_REFUSED = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
@@ -112,8 +111,8 @@ def reaction_to(code: ErrorCode, *, can_be_less: bool, is_suspect: bool, skips: 
         skips: Whether ``--abort.on.send.failure false`` is set.
 
     """
-    if code in _NOT_WRITTEN | _PERHAPS_WRITTEN:
-        return Reaction.ALIGN  # about the leader or the replicas, and not about the batches
+    if code in _ABOUT_REPLICAS:
+        return Reaction.ALIGN
     if can_be_less and code in _ABOUT_ONE_BATCH | _TOO_LARGE:
         return Reaction.SEND_LESS  # before anything is decided about one of the batches; it costs no try
     if code in _BYTES_REFUSED and skips and is_suspect:
