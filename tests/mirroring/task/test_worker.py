@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from shoal_broker import Broker
-from shoal_broker.call import Call
-from shoal_broker.state import BrokerState
 from tests.world.clusters import TwoBrokers
 from tests.world.control import Watched, partitions_of
-from tests.world.faults import Held, second_node
+from tests.world.faults import Held
 from tests.world.history import History
 from tests.world.task import RunningTask
 from tests.world.waiting import wait_until
 
 
-@contextmanager
-def led_by_a_second(first: Broker, partition: int) -> Iterator[Broker]:
-    """Let a second broker of the cluster lead one of the partitions of each topic."""
-    with second_node(first) as second:
-        api = first.apis[ApiKey.METADATA]
-
-        def handle(broker: BrokerState, call: Call, request: Any) -> Any:
-            response = api.handle(first, call, request)
-            here = response.brokers[0]
-            response.brokers.append(
-                type(here)(node_id=second.node_id, host=second.host, port=second.port, rack=None)
-            )
-            for topic in response.topics:
-                for each in topic.partitions:
-                    if each.partition_index == partition:
-                        each.leader_id = second.node_id
-            return response
-
-        for broker in (first, second):
-            broker.apis = {**broker.apis, ApiKey.METADATA: replace(api, handle=handle)}
-        yield second
+@pytest.fixture
+def two_nodes() -> Iterator[TwoBrokers]:
+    """The second node of each cluster leads the second partition of each topic."""
+    with TwoBrokers.started(nodes=2) as brokers:
+        yield brokers
 
 
 #: A wait for a stalled answer would take so long. A task has to end before.
@@ -58,25 +37,25 @@ def end(running: RunningTask, control: Watched) -> None:
     running.result()
 
 
-def test_stalled_destination_leader_delays_only_its_own_partitions(brokers: TwoBrokers) -> None:
-    brokers = brokers.with_timing(stalled_s=0.3)
+def test_stalled_destination_leader_delays_only_its_own_partitions(two_nodes: TwoBrokers) -> None:
+    brokers = two_nodes.with_timing(stalled_s=0.3)
     well, stuck = brokers.topic("topic", 2)
-    with led_by_a_second(brokers.destination, 1) as second:
-        control = Watched()
-        stall = Held(second, ApiKey.PRODUCE)
-        running = brokers.start(brokers.open_ranges(), control)
-        stuck.plain(1)
-        stall.wait_for_one()
-        for _ in range(20):  # while the other leader does not answer
-            well.plain(1)
-            wait_until(lambda: is_copied(brokers, well, 0))
-        assert not brokers.copied("topic", 1)
-        address = f"127.0.0.1:{second.port}"
-        wait_until(lambda: f"the destination cluster's broker {address} to answer" in control.waited_for)
-        stall.release()
-        wait_until(lambda: is_copied(brokers, stuck, 1))
-        wait_until(lambda: _last_word_of(control, 1) is None)
-        end(running, control)
+    second = brokers.destinations.nodes[1]
+    control = Watched()
+    stall = Held(second, ApiKey.PRODUCE)
+    running = brokers.start(brokers.open_ranges(), control)
+    stuck.plain(1)
+    stall.wait_for_one()
+    for _ in range(20):  # while the other leader does not answer
+        well.plain(1)
+        wait_until(lambda: is_copied(brokers, well, 0))
+    assert not brokers.copied("topic", 1)
+    address = f"127.0.0.1:{second.port}"
+    wait_until(lambda: f"the destination cluster's broker {address} to answer" in control.waited_for)
+    stall.release()
+    wait_until(lambda: is_copied(brokers, stuck, 1))
+    wait_until(lambda: _last_word_of(control, 1) is None)
+    end(running, control)
     brokers.assert_exact(stuck, partition=1)
 
 
@@ -85,22 +64,22 @@ def _last_word_of(control: Watched, partition: int) -> str | None:
     return words[-1] if words else None
 
 
-def test_stalled_source_leader_delays_only_its_own_partitions(brokers: TwoBrokers) -> None:
-    brokers = brokers.with_timing(stalled_s=0.3)
+def test_stalled_source_leader_delays_only_its_own_partitions(two_nodes: TwoBrokers) -> None:
+    brokers = two_nodes.with_timing(stalled_s=0.3)
     well, stuck = brokers.topic("topic", 2)
-    with led_by_a_second(brokers.source, 1) as second:
-        control = Watched()
-        stall = Held(second, ApiKey.FETCH)
-        running = brokers.start(brokers.open_ranges(), control)
-        stall.wait_for_one()
-        stuck.plain(1)
-        for _ in range(20):
-            well.plain(1)
-            wait_until(lambda: is_copied(brokers, well, 0))
-        wait_until(lambda: any("source cluster's broker" in reason for reason in list(control.waited_for)))
-        stall.release()
-        wait_until(lambda: is_copied(brokers, stuck, 1))
-        end(running, control)
+    second = brokers.sources.nodes[1]
+    control = Watched()
+    stall = Held(second, ApiKey.FETCH)
+    running = brokers.start(brokers.open_ranges(), control)
+    stall.wait_for_one()
+    stuck.plain(1)
+    for _ in range(20):
+        well.plain(1)
+        wait_until(lambda: is_copied(brokers, well, 0))
+    wait_until(lambda: any("source cluster's broker" in reason for reason in list(control.waited_for)))
+    stall.release()
+    wait_until(lambda: is_copied(brokers, stuck, 1))
+    end(running, control)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
@@ -148,35 +127,35 @@ def test_slow_alignment_of_a_failed_partition_does_not_delay_the_others(brokers:
     end(running, control)
 
 
-def test_end_of_a_task_does_not_wait_for_a_stalled_leader(brokers: TwoBrokers) -> None:
-    brokers = brokers.with_timing(end_patience_s=0.3)
+def test_end_of_a_task_does_not_wait_for_a_stalled_leader(two_nodes: TwoBrokers) -> None:
+    brokers = two_nodes.with_timing(end_patience_s=0.3)
     well, stuck = brokers.topic("topic", 2)
-    with led_by_a_second(brokers.destination, 1) as second:
-        control = Watched()
-        stall = second.faults.add(ApiKey.PRODUCE, times=None, delay_s=STALL_S)
-        running = brokers.start(brokers.open_ranges(), control)
-        stuck.plain(1)
-        well.plain(3)
-        assert second.faults.wait_for(stall)
-        wait_until(lambda: is_copied(brokers, well, 0))
-        end(running, control)
-        assert brokers.position("topic", 0).source_offset == 3
-        assert brokers.position("topic", 1).source_offset == 0  # its outcome is not known
+    second = brokers.destinations.nodes[1]
+    control = Watched()
+    stall = second.faults.add(ApiKey.PRODUCE, times=None, delay_s=STALL_S)
+    running = brokers.start(brokers.open_ranges(), control)
+    stuck.plain(1)
+    well.plain(3)
+    assert second.faults.wait_for(stall)
+    wait_until(lambda: is_copied(brokers, well, 0))
+    end(running, control)
+    assert brokers.position("topic", 0).source_offset == 3
+    assert brokers.position("topic", 1).source_offset == 0  # its outcome is not known
 
 
-def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(brokers: TwoBrokers) -> None:
+def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(two_nodes: TwoBrokers) -> None:
     # The worker is not left behind, it ends.
-    brokers = brokers.with_timing(end_patience_s=0.3)
+    brokers = two_nodes.with_timing(end_patience_s=0.3)
     well, _ = brokers.topic("topic", 2)
-    with led_by_a_second(brokers.destination, 1) as second:
-        control = Watched()
-        stall = Held(second, ApiKey.API_VERSIONS)
-        running = brokers.start(brokers.open_ranges(), control)
-        well.plain(3)
-        stall.wait_for_one()
-        wait_until(lambda: is_copied(brokers, well, 0))
-        end(running, control)
-        stall.release()
+    second = brokers.destinations.nodes[1]
+    control = Watched()
+    stall = Held(second, ApiKey.API_VERSIONS)
+    running = brokers.start(brokers.open_ranges(), control)
+    well.plain(3)
+    stall.wait_for_one()
+    wait_until(lambda: is_copied(brokers, well, 0))
+    end(running, control)
+    stall.release()
 
 
 def begin_and_stall_commits(
