@@ -24,7 +24,7 @@ help:
 	@echo 'make native     the inner loops in Rust, compiled by cargo into src/shoal, and tested; demo does not need them'
 	@echo 'make agent      the Java agent for real Kafka (agent/README.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
-	@echo 'make hostile    a thousand false responses of a cluster to all clients; ARGS=--help says more'
+	@echo 'make hostile    false responses to all clients, hostile requests to the gateway; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters under constant faults; ARGS=--help says more'
 	@echo 'make mutants    50 changes of one operator in the source, and the test that fails for each; ARGS=--help says more'
 	@echo 'make bench      three hours: shoal and its rivals between two real clusters, into docs/performance.md; ARGS=--help says more'

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.hostile import attackers, clients
+from tests.hostile import attackers, clients, gateway
 from tests.hostile.attackers import End, attack
 from tests.hostile.clients import CLIENTS, COMMANDS, lie_to_all
+from tests.hostile.gateway import attack_gateway
 from tests.hostile.inputs import draw_input
 from tests.hostile.result import Result
 from tests.nights import night_seed
@@ -36,7 +37,25 @@ def test_clients_survive_many_wrong_responses(lies: int, victims: tuple[str, ...
     assert last_of(lie_to_all(night_seed(), lies, victims)).counts["lies"] >= lies
 
 
+def test_gateway_survives_hostile_requests() -> None:
+    assert last_of(attack_gateway(SEED, 300)).counts["requests"] == 300
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_gateway_survives_many_hostile_requests() -> None:
+    assert last_of(attack_gateway(night_seed(), 20_000)).counts["requests"] == 20_000
+
+
 # Failures that the campaigns must find
+
+
+def test_gateway_that_needs_more_memory_than_its_options_allow_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway, "most_bytes", lambda limits: -1)
+    (result,) = attack_gateway(SEED, 100)
+    assert result.problems == ["it needed more memory than its options allow"]
 
 
 def test_silent_server_is_reported_as_hang(monkeypatch: pytest.MonkeyPatch) -> None:
