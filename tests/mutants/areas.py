@@ -66,6 +66,7 @@ AREAS = {
         CAMPAIGNS,
     ),
     "verify": Area(("shoal/verify/**/*.py",), ("tests/verify",)),
+    "gateway": Area(("shoal/gateway/**/*.py",), ("tests/gateway",)),
     "cli": Area(("shoal/cli/**/*.py",), ("tests/cli",)),
     "mirrormaker": Area(("shoal/mirrormaker/**/*.py",), ("tests/mirrormaker",)),
     "broker": Area(("shoal_broker/**/*.py",), ("tests/conformance", "tests/broker")),
