@@ -124,6 +124,8 @@ def _plans(args: argparse.Namespace, kind: Kind | None) -> list[AnyPlan]:
         match kind or kind_of(number):
             case Kind.TASK:
                 return tasks.draw(args.seed + number, args.without)
+            case Kind.EXECUTORS:
+                return tasks.draw_executors(args.seed + number, args.without)
             case Kind.READERS:
                 return tasks.draw_readers(args.seed + number, args.without)
             case Kind.CUTS:

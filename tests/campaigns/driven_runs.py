@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from shoal.errors import Stopped
@@ -17,14 +18,15 @@ from tests.world.clusters import TOPIC
 from tests.world.control import Killed
 from tests.world.driver import Driver, Following
 from tests.world.faults import Held
-from tests.world.reports import outcome_of
+from tests.world.reports import Outcome, outcome_of
 from tests.world.task import TaskResult
 from tests.world.tasks import TaskWorld
 
+from .catalogue import Run
 from .events import TaskEnd, runs
 from .runs import to_the_end
 
-__all__: list[str] = []
+__all__ = ["EXECUTORS"]
 
 #: The most checks of a lease before a task dies.
 _LATEST_CHECK = 40
@@ -46,15 +48,26 @@ _PATIENCE = {
 #: Well within a lease, which is not renewed meanwhile.
 _DIES_WITHIN_S = 5.0
 
+#: Of tasks whose executors stall. A busy machine may let it lapse, which a mirror survives, too.
+_SHORT_LEASE_S = 0.5
+_BEATS_IN_A_LEASE = 5
+
+#: At such a check no task dies, but each system call that sends is one, and may stand still behind it.
+_NEVER = 1_000_000_000
+
 
 class _Mirror:
     """A driver and its tasks."""
 
-    def __init__(self, world: TaskWorld, driver: Driver, dice: random.Random) -> None:
+    def __init__(
+        self, world: TaskWorld, driver: Driver, dice: random.Random, *, can_stall: bool = False
+    ) -> None:
         self._world = world
         self._driver = driver
         self._dice = dice
+        self._can_stall = can_stall
         self._tasks: list[Following] = []
+        self._stalled: list[Following] = []
         self._held: list[Held] = []
         self._partitions = [TopicPartition(TOPIC, each.number) for each in world.partitions]
 
@@ -62,7 +75,9 @@ class _Mirror:
         """Start a task."""
         is_mortal = not lives and self._dice.random() < 0.5
         at_check = self._dice.randint(0, _LATEST_CHECK) if is_mortal else math.inf
-        self._tasks.append(self._driver.start(at_check))
+        if self._can_stall and not is_mortal:
+            at_check = self._dice.choice([_NEVER, math.inf])
+        self._tasks.append(self._driver.start(at_check, can_be_stopped=self._can_stall))
 
     def kill(self) -> None:
         """Kill a task: its last requests may still arrive."""
@@ -77,6 +92,26 @@ class _Mirror:
         task = self._take_a_task()
         self._driver.server.end_one(task.job)
         self._finish(task)
+
+    def stall(self) -> None:
+        """Stop a task's process, and start another: the stopped one may have all partitions."""
+        task = self._take_a_task()
+        assert task.process is not None
+        task.process.stop()
+        self._stalled.append(task)
+        self.begin(lives=self._dice.random() < 0.5)
+
+    def wake(self) -> None:
+        """Let stopped processes go on, often behind their lease, while others have their partitions."""
+        for each in self._stalled:
+            assert each.process is not None
+            each.process.go_on()
+        self._tasks += self._stalled
+        self._stalled = []
+
+    def outlive_a_lease(self) -> None:
+        """Let time pass, so that tasks that stand still lose their lease."""
+        time.sleep(2 * _SHORT_LEASE_S if self._stalled else 0.0)  # the length of a pause
 
     def _take_a_task(self) -> Following:
         return self._tasks.pop(self._dice.randrange(len(self._tasks)))
@@ -135,6 +170,7 @@ class _Mirror:
 
     def stop(self) -> None:
         """End the mirror."""
+        self.wake()
         self._driver.server.request_stop()
         for each in self._tasks:
             self._finish(each)
@@ -145,6 +181,51 @@ def by_a_driver(world: TaskWorld, dice: random.Random) -> TaskEnd:
     """Tasks begin, end and die, and get partitions from each other, while producers write."""
     if IncidentKind.SOURCE_GAP in world.expected:
         return to_the_end(world, dice)  # a range without an end waits at a gap that nothing proves
+    _set_timeouts(world, dice)
+    with world.driven(**_PATIENCE) as driver:
+        mirror = _Mirror(world, driver, dice)
+        happen = [mirror.begin, mirror.kill, mirror.end, mirror.recall, mirror.interrupt, mirror.revoke]
+        happen += [mirror.hold_requests_back, mirror.let_requests_go]
+        driver.want_ranges(world.open_ranges())
+        mirror.begin()
+        for _ in range(dice.randint(1, 6)):
+            _let_some_grow(world, dice)
+            dice.choice(happen)()
+            mirror.replace_dead()
+            time.sleep(dice.choice([0.0, 0.01, 0.05]))  # the tasks may come to any point
+        ends = _copy_the_rest(world, driver, mirror)
+    return _end_of(world, driver), ends
+
+
+def executors_die_join_and_stall(world: TaskWorld, dice: random.Random) -> TaskEnd:
+    """Executors die, join, and stall for longer than a lease, while producers write."""
+    if IncidentKind.SOURCE_GAP in world.expected:
+        return to_the_end(world, dice)  # as above
+    _set_timeouts(world, dice)
+    with world.driven(_SHORT_LEASE_S, **_PATIENCE) as driver, _heartbeats(driver):
+        mirror = _Mirror(world, driver, dice, can_stall=True)
+        happen = [mirror.begin, mirror.kill, mirror.stall, mirror.stall, mirror.outlive_a_lease, mirror.wake]
+        happen += [mirror.end, mirror.recall, mirror.hold_requests_back, mirror.let_requests_go]
+        driver.want_ranges(world.open_ranges())
+        mirror.begin()
+        mirror.begin()
+        for _ in range(dice.randint(3, 8)):
+            _let_some_grow(world, dice)
+            dice.choice(happen)()
+            mirror.replace_dead()
+            time.sleep(dice.choice([0.0, 0.01, 0.05]))
+        # Behind its lease, if it has waited for one; else perhaps before.
+        dice.choice([mirror.outlive_a_lease, mirror.wake])()
+        mirror.wake()
+        ends = _copy_the_rest(world, driver, mirror)
+    return _end_of(world, driver), ends
+
+
+EXECUTORS = Run("executors die, join and stall", 1, executors_die_join_and_stall)
+
+
+def _set_timeouts(world: TaskWorld, dice: random.Random) -> None:
+    """Let tasks wait for answers briefly or long, until the end of the step."""
     settings = world.brokers.settings
     if dice.random() < 0.3:  # a commit that is held has an unknown outcome
         world.set(source=replace(settings.source, request_timeout_ms=_SHORT_TIMEOUT_MS))
@@ -154,22 +235,41 @@ def by_a_driver(world: TaskWorld, dice: random.Random) -> TaskEnd:
             destination=replace(settings.destination, request_timeout_ms=_LONG_TIMEOUT_MS),
         )
     world.at_the_end_of_the_step(world.be_patient)
-    with world.driven(**_PATIENCE) as driver:
-        mirror = _Mirror(world, driver, dice)
-        driver.want_ranges(world.open_ranges())
-        mirror.begin()
-        for _ in range(dice.randint(1, 6)):
-            for each in world.partitions:
-                if dice.random() < 0.5:
-                    dice.choice([each.any_batch, each.any_batch_behind_a_gap, each.any_transaction])()
-            happen = [mirror.begin, mirror.kill, mirror.end, mirror.recall, mirror.interrupt, mirror.revoke]
-            dice.choice([*happen, mirror.hold_requests_back, mirror.let_requests_go])()
-            mirror.replace_dead()
-            time.sleep(dice.choice([0.0, 0.01, 0.05]))  # the tasks may come to any point
-        mirror.let_requests_go()
-        ends = world.reachable_ends()
-        if not mirror.catch_up(ends):
-            world.problems.append(f"the tasks of a driver do not reach {ends}: {driver.waits_for()}")
-        mirror.stop()
-    outcome = outcome_of(world, TaskResult(tuple(driver.stops), complete=True), driver)
-    return outcome, ends
+
+
+@contextmanager
+def _heartbeats(driver: Driver) -> Iterator[None]:
+    """Renew the lease all the time."""
+    is_over = threading.Event()
+
+    def beat() -> None:
+        while not is_over.wait(_SHORT_LEASE_S / _BEATS_IN_A_LEASE):
+            driver.beat()
+
+    beating = threading.Thread(target=beat, daemon=True)
+    beating.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        beating.join()
+
+
+def _let_some_grow(world: TaskWorld, dice: random.Random) -> None:
+    for each in world.partitions:
+        if dice.random() < 0.5:
+            dice.choice([each.any_batch, each.any_batch_behind_a_gap, each.any_transaction])()
+
+
+def _copy_the_rest(world: TaskWorld, driver: Driver, mirror: _Mirror) -> list[int]:
+    """Let the tasks reach the ends of the source, end them, and return these ends."""
+    mirror.let_requests_go()
+    ends = world.reachable_ends()
+    if not mirror.catch_up(ends):
+        world.problems.append(f"the tasks of a driver do not reach {ends}: {driver.waits_for()}")
+    mirror.stop()
+    return ends
+
+
+def _end_of(world: TaskWorld, driver: Driver) -> Outcome:
+    return outcome_of(world, TaskResult(tuple(driver.stops), complete=True), driver)

@@ -16,8 +16,10 @@ class Kind(Enum):
     """``shoal mirror`` between them, with consumers that stop at one cluster and go on at the other."""
     TASK = "tasks"
     """Tasks in this process between embedded brokers."""
+    EXECUTORS = "executors"
+    """The same, whose executors die, join, and stall for longer than a lease."""
     READERS = "tasks and consumers"
-    """The same, with consumers that stop at one broker and go on at the other."""
+    """Tasks with consumers that stop at one broker and go on at the other."""
     CUTS = "cuts and ways back"
     """Tasks between embedded brokers, before and behind certificates of cuts, there and back."""
     ARCHIVES = "archives"
@@ -28,14 +30,14 @@ class Kind(Enum):
     @property
     def is_within(self) -> bool:
         """Whether all of a trial is in this process, without real clusters."""
-        return self in (Kind.TASK, Kind.READERS, Kind.CUTS)
+        return self in (Kind.TASK, Kind.EXECUTORS, Kind.READERS, Kind.CUTS)
 
 
 #: The kinds of trials, in turn: every second one is within this process.
 KINDS = (
     *(Kind.CLUSTERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK) * 3,
     *(Kind.ARCHIVES, Kind.CUTS, Kind.CLUSTERS, Kind.TASK),
-    *(Kind.CONSUMERS, Kind.READERS, Kind.CLUSTERS, Kind.TASK),
+    *(Kind.CONSUMERS, Kind.READERS, Kind.CLUSTERS, Kind.EXECUTORS),
 )
 
 

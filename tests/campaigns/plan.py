@@ -11,13 +11,14 @@ from shoal.mirroring.model.incidents import Delivery
 from tests.world.cuts import CutSetup, CutWorld
 from tests.world.tasks import Setup, TaskWorld
 
-from . import cleaner_events, driven_runs, fault_events, incident_events, reader_events, runs  # noqa: F401
-from .catalogue import Family, Plan
+from . import cleaner_events, fault_events, incident_events, reader_events, runs  # noqa: F401
+from .catalogue import Family, Plan, Step
 from .cut_events import CUTS
+from .driven_runs import EXECUTORS
 from .events import TASKS, TaskEnd
 from .kinds import Kind
 
-__all__ = ["CutPlan", "TaskPlan", "draw", "draw_cuts", "draw_readers"]
+__all__ = ["CutPlan", "TaskPlan", "draw", "draw_cuts", "draw_executors", "draw_readers"]
 
 TaskPlan: TypeAlias = Plan[Setup, TaskWorld, TaskEnd]
 CutPlan: TypeAlias = Plan[CutSetup, CutWorld, bool]
@@ -53,6 +54,14 @@ def _with_a_past(setup: Setup, seed: int) -> Setup:
         case "offset":
             return replace(past, takes_over=True, reads_committed=True, is_verified=False)
     return setup
+
+
+def draw_executors(seed: int, without: Collection[str] = ()) -> TaskPlan:
+    """Plan the trial of a seed whose executors die, join and stall."""
+    dice = random.Random(f"{seed}/executors")
+    setup = replace(_draw_setup(dice, None), partitions=dice.randint(2, 4))
+    steps = TASKS.draw_steps(dice, {Family.FAULTS: 1}, (2, 4), without=without)
+    return Plan(Kind.EXECUTORS, seed, setup, None, tuple(Step(each.events, EXECUTORS) for each in steps))
 
 
 def draw_readers(seed: int, without: Collection[str] = ()) -> TaskPlan:

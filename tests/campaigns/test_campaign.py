@@ -29,7 +29,7 @@ from tests.world.tasks import Setup, TaskWorld
 from .catalogue import Catalogue, Event, Family, Plan, Run, Step
 from .cut_events import CUTS
 from .events import TASKS
-from .plan import draw, draw_cuts, draw_readers
+from .plan import draw, draw_cuts, draw_executors, draw_readers
 from .trial import run_cuts, run_trial
 
 pytestmark = pytest.mark.timeout(300)
@@ -147,6 +147,12 @@ def test_seeds_of_each_run_plan_every_event_and_way_to_run() -> None:
 def test_both_clusters_are_exact_behind_every_certificate(seed: int) -> None:
     plan = draw_cuts(seed)
     assert run_cuts(plan).problems == [], plan
+
+
+@pytest.mark.parametrize("seed", [*range(1, 5), *_nights(200)])
+def test_copies_are_exact_though_executors_die_join_and_stall(seed: int) -> None:
+    plan = draw_executors(seed)
+    assert run_trial(plan).problems == [], plan
 
 
 @pytest.mark.parametrize("seed", [*_READER_SEEDS, *_nights(100)])

@@ -65,6 +65,18 @@ AREAS = {
         ),
         CAMPAIGNS,
     ),
+    "driver": Area(
+        ("shoal/mirroring/driver/**/*.py",), ("tests/mirroring/driver", "tests/mirroring/test_first_start.py")
+    ),
+    "control": Area(
+        ("shoal/mirroring/control/**/*.py", "shoal/mirroring/assignment.py"),
+        ("tests/mirroring/control", "tests/mirroring/test_moves.py", "tests/mirroring/test_assignment.py"),
+    ),
+    "monitoring": Area(
+        ("shoal/mirroring/monitoring/**/*.py",),
+        ("tests/mirroring/monitoring", "tests/mirroring/test_exposition.py"),
+    ),
+    "sync": Area(("shoal/mirroring/sync/**/*.py",), ("tests/mirroring/sync",)),
     "verify": Area(("shoal/verify/**/*.py",), ("tests/verify",)),
     "gateway": Area(("shoal/gateway/**/*.py",), ("tests/gateway",)),
     "cli": Area(("shoal/cli/**/*.py",), ("tests/cli",)),

@@ -24,6 +24,7 @@ from shoal.topic_partition import TopicPartition
 from tests.world.clusters import TwoBrokers
 from tests.world.control import CheckedGate, Killed, partitions_of
 from tests.world.fencing import Fencing
+from tests.world.stopped_process import StoppableProcess
 from tests.world.task import RunningTask, TaskResult
 from tests.world.waiting import wait_until
 
@@ -58,13 +59,20 @@ class Events:
         return {}
 
 
+def _go_on() -> None:
+    """Stand still for no time."""
+
+
 class _Dying(ControlConnection):
     """A connection whose task is killed at a check of its lease."""
 
-    def __init__(self, driver: Driver, job: int, at_check: float) -> None:
+    def __init__(
+        self, driver: tuple[str, int], job: int, at_check: float, stand_still: Callable[[], object]
+    ) -> None:
         self._checks_left = at_check
         self._is_dead = False
-        super().__init__(driver.server.address, "secret", job)
+        self._stand_still = stand_still
+        super().__init__(driver, "secret", job)
 
     def open_gate(self) -> Gate:
         """Let each system call that sends ask, if the checks are counted."""
@@ -76,15 +84,24 @@ class _Dying(ControlConnection):
         if self._checks_left < 0:
             self._is_dead = True
             raise Killed
+        self._stand_still()
 
     def membership(self) -> MemberId:
         if self._is_dead:
             raise Killed
-        return super().membership()
+        member = super().membership()
+        self._stand_still()
+        return member
 
 
 class Following:
-    """A task that follows its documents, in a thread."""
+    """
+    A task that follows its documents, in a thread.
+
+    Attributes:
+        process: Stops it, if that was asked for.
+
+    """
 
     def __init__(
         self,
@@ -92,9 +109,15 @@ class Following:
         job: int,
         at_check: float = math.inf,
         begins: Callable[[], object] = lambda: None,
+        *,
+        can_be_stopped: bool = False,
     ) -> None:
         self.job = job
-        self.control = _Dying(driver, job, at_check)
+        self.process = StoppableProcess(driver.server.address) if can_be_stopped else None
+        address, stand_still = driver.server.address, _go_on
+        if self.process:
+            address, stand_still = self.process.address, self.process.stand_still
+        self.control = _Dying(address, job, at_check, stand_still)
         self.running = RunningTask(lambda: self._follow(driver, begins))
 
     def _follow(self, driver: Driver, begins: Callable[[], object]) -> TaskResult:
@@ -169,9 +192,11 @@ class Driver(TaskServer):
         self,
         brokers: TwoBrokers,
         follow: Callable[[CopySettings, ControlConnection], None] = follow_documents,
+        lease_s: float = 60.0,
     ) -> None:
         """Listen for tasks, which run ``follow``, as no member of the mirror's group."""
-        super().__init__(brokers.settings.timing)
+        super().__init__(brokers.settings.timing, lease_s)
+        self._lease_s = lease_s
         self.brokers = brokers
         self.follow = follow
         self._lock = threading.Lock()
@@ -188,7 +213,13 @@ class Driver(TaskServer):
         """Begin a generation of the group."""
         assert self._fencing is not None
         with self._lock:
-            self.server.renew(self._fencing.begin(self.brokers.settings.group), 60.0)
+            self.server.renew(self._fencing.begin(self.brokers.settings.group), self._lease_s)
+
+    def beat(self) -> None:
+        """Renew the tasks' lease, as a heartbeat does, and look at the tasks."""
+        with self._lock:
+            self.server.renew(self.server.membership, self._lease_s)
+        self.server.look()
 
     def waits_for(self) -> str | None:
         """The reason for which the last reported partition waits."""
@@ -211,10 +242,16 @@ class Driver(TaskServer):
         """Have ranges copied."""
         self.server.want({each.source: Wanted(each, (each.partition, each.partition), 10) for each in ranges})
 
-    def start(self, at_check: float = math.inf, begins: Callable[[], object] = lambda: None) -> Following:
+    def start(
+        self,
+        at_check: float = math.inf,
+        begins: Callable[[], object] = lambda: None,
+        *,
+        can_be_stopped: bool = False,
+    ) -> Following:
         """Start a task that waits before it begins, and dies at a check of its lease."""
         self._jobs += 1
-        return Following(self, self._jobs, at_check, begins)
+        return Following(self, self._jobs, at_check, begins, can_be_stopped=can_be_stopped)
 
     def end(self, task: Following) -> None:
         """End a task in good order, and wait until it is gone."""

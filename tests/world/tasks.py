@@ -418,14 +418,14 @@ class TaskWorld:
         self.began_at = time.monotonic()
 
     @contextmanager
-    def driven(self, **times: Any) -> Iterator[Driver]:
+    def driven(self, lease_s: float = 60.0, **times: Any) -> Iterator[Driver]:
         """
-        Let a driver and its tasks be the one attempt that may write, with other times.
+        Let a driver and its tasks be the one attempt that may write, with leases and other times.
 
         The reports of its tasks are compared at the end.
         """
         self._begin_attempt()
-        driver = Driver(self.brokers.with_timing(**times))
+        driver = Driver(self.brokers.with_timing(**times), lease_s=lease_s)
         driver.join_group(self.fencing)
         try:
             yield driver
