@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
-from shoal.verify import DifferenceKind, Outcome, PartitionReport
+from shoal.verify import DifferenceKind, Outcome, PartitionReport, Side
+from shoal_broker import Broker
+from tests.hostile.liar import saying
+from tests.verify.campaign.logs import replaced
 from tests.world.batches import Content, encode
 from tests.world.clusters import TwoBrokers
+from tests.world.contents import batches_of, compacted
 from tests.world.history import NOW_MS
 from tests.world.verifying import altered, cut, lay_out, missing, verified
 
@@ -117,9 +124,46 @@ def test_verify_accepts_both_times_of_a_log_append_time_batch(sides: Sides) -> N
 # Compaction after the copy
 
 
-def later(found: Sequence[Content]) -> list[Content]:
-    """Return new records with the same keys."""
-    return [each._replace(timestamp=each.timestamp + 1000, value=b"later") for each in found]
+@pytest.fixture(params=Side)
+def cleaned(request: pytest.FixtureRequest, sides: Sides) -> Broker:
+    """The broker that has removed a record whose key occurs again."""
+    first = items(20)
+    sides.write(first)
+    sides.write([each._replace(timestamp=each.timestamp + 1000, value=b"later") for each in first])
+    sides.mirror()
+    broker: Broker = getattr(sides.brokers, request.param.value)
+    log = broker.log("topic")
+    left = [compacted(each, lambda offset: offset != 7) for each in batches_of(log)]
+    replaced(broker, "topic", left, log.log_end_offset)
+    return broker
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_gap_in_a_compacted_topic_is_no_difference(cleaned: Broker, sides: Sides, policy: str) -> None:
+    cleaned.topics.alter(cleaned.topics.topic("topic"), {"cleanup.policy": policy})
+    report = sides.report()
+    assert (report.outcome, report.records, report.removed) == (Outcome.EQUAL, 39, 1)
+
+
+def test_gap_in_a_topic_that_is_not_compacted_is_not_compared(cleaned: Broker, sides: Sides) -> None:
+    report = sides.report()
+    assert (report.outcome, report.records, report.removed) == (Outcome.NOT_COMPARED, 39, 0)
+    (left_out,) = report.not_compared
+    assert (left_out.records, "cleanup.policy" in left_out.reason) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+)
+def test_gap_in_a_topic_with_a_hidden_policy_counts_as_compaction(
+    cleaned: Broker, sides: Sides, code: ErrorCode
+) -> None:
+    def refuse(message: Any) -> None:
+        for each in message.results:
+            each.error_code = code
+
+    with saying(cleaned, ApiKey.DESCRIBE_CONFIGS, refuse):
+        assert sides.report().outcome is Outcome.EQUAL
 
 
 # Bounds

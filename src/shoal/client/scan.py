@@ -29,6 +29,7 @@ __all__ = [
     "GapLook",
     "PartitionReader",
     "look_for_gap",
+    "may_be_compacted",
     "read_answers",
     "read_batches",
     "read_decided",
@@ -409,12 +410,12 @@ def look_for_gap(
     if len(fetched.record_set):
         return GapLook(None, False, "a fetch with a longer wait brought records")
     end = fetched.end_offset(committed=isolation_level is IsolationLevel.READ_COMMITTED)
-    if not _may_be_compacted(cluster, partition.topic):
+    if not may_be_compacted(cluster, partition.topic):
         return GapLook(end, False, "the topic's cleanup.policy is not compact, so no records may be missing")
     return GapLook(end, True, f"its log ended at offset {end} then")
 
 
-def _may_be_compacted(cluster: Cluster, topic: str) -> bool:
+def may_be_compacted(cluster: Cluster, topic: str) -> bool:
     """Return whether a topic has the policy ``compact``, or this principal may not read its policy."""
     try:
         configs = describe_topic_configs(cluster, [topic])

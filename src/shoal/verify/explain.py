@@ -278,19 +278,19 @@ class _Rules:
         for slot in beside:
             ends = Place(*map(_first_behind_gap, slot.all, slot.end))
             copied = {each.offset for each in slot.destination}
-            gone, unknown = _judged(slot.source, slot.gaps.destination, here, there, ends.destination, copied)
-            for offset in unknown:
-                self.ranges.add(_may_be_removed(Side.DESTINATION), one(offset), at(slot.start.destination))
+            gone = _judged(slot.source, slot.gaps.destination, here, there, ends.destination, copied)
             end = ends.source
             if slot.is_last and self.found.lag is not None:
                 end = min(end, self.found.lag)
             mirrored = {each.offset for each in slot.source}
-            extra, strange = _judged(slot.destination, slot.gaps.source, there, here, end, mirrored)
-            for offset in strange:
-                self.ranges.add(_may_be_removed(Side.SOURCE), at(slot.start.source), one(offset))
-            self.found.removed += len(gone) + len(extra)
-            slot.removed = Place(len(gone) + len(unknown), len(extra) + len(strange))
-            slot.drop(gone | unknown.keys(), extra | strange.keys())
+            extra = _judged(slot.destination, slot.gaps.source, there, here, end, mirrored)
+            for offset in (each for each, is_certain in gone.items() if not is_certain):
+                self.ranges.add(there.doubt, one(offset), at(slot.start.destination))
+            for offset in (each for each, is_certain in extra.items() if not is_certain):
+                self.ranges.add(here.doubt, at(slot.start.source), one(offset))
+            self.found.removed += sum(gone.values()) + sum(extra.values())
+            slot.removed = Place(len(gone), len(extra))
+            slot.drop(gone, extra)
 
     # The first slot and the rest
 
@@ -344,15 +344,30 @@ class _Keys:
     Attributes:
         first: The first offset of each.
         buried: Those whose last record is a tombstone.
+        side: The side of the log.
+        is_compacted: Whether its cleaner may remove records now.
 
     """
 
     first: dict[int | None, int]
     buried: set[int | None]
+    side: Side
+    is_compacted: bool
+
+    @property
+    def doubt(self) -> Explanation:
+        """The reason that a record which this log lacks is not compared."""
+        why = "and it has no key that shows that"
+        if not self.is_compacted:
+            why = "but the topic there is not compacted now (cleanup.policy)"
+        return Explanation(
+            None,
+            f"the {self.side.value} cluster may have removed it by compaction after it was copied, {why}",
+        )
 
     @classmethod
     def of(cls, log: Log, wanted: Collection[int | None], buried_until: int) -> _Keys:
-        found = cls({}, set())
+        found = cls({}, set(), log.side, log.may_be_compacted())
         with closing(log.records(*log.offsets)) as records:
             for each in records:
                 key, value = key_and_value(each)
@@ -366,9 +381,9 @@ class _Keys:
 
 def _judged(
     records: Sequence[Odd], gap: int, own: _Keys, other: _Keys, end: int, beside: Collection[int]
-) -> tuple[set[int], dict[int, None]]:
+) -> dict[int, bool]:
     """
-    Return the offsets of records that a gap explains, and of those of which nothing is known, in order.
+    Return the offsets of records that a gap explains, in order, and whether it is certain.
 
     Args:
         records: The records that one side has.
@@ -380,18 +395,17 @@ def _judged(
             altered record: neither cleaner would have kept the earlier of the two.
 
     """
-    gone, unknown = set[int](), dict[int, None]()
+    gone = dict[int, bool]()
     for each in records if gap else ():
         first = other.first.get(each.key, end if each.key is None else None)
-        if first is None and each.key in own.buried:
-            gone.add(each.offset)
-        elif first is not None and first >= end and (each.key is None or first not in beside):
+        if first is None:
+            is_gone = each.key in own.buried
+        else:
+            is_gone = first >= end and (each.key is None or first not in beside)
+        if is_gone:
             # The cleaner drops records without a key, and none shows it.
-            if each.key is None:
-                unknown[each.offset] = None
-            else:
-                gone.add(each.offset)
-    return (gone, unknown) if len(gone) + len(unknown) <= gap else (set(), {})
+            gone[each.offset] = other.is_compacted and each.key is not None
+    return gone if len(gone) <= gap else {}
 
 
 def _first_behind_gap(records: Sequence[Odd], end: int) -> int:
@@ -407,11 +421,3 @@ def _behind_gaps(records: Sequence[Odd], gaps: int, wanted: int) -> set[int]:
         if gaps < wanted:
             found.add(each.offset)
     return found
-
-
-def _may_be_removed(side: Side) -> Explanation:
-    return Explanation(
-        None,
-        f"the {side.value} cluster may have removed it by compaction after it was copied, and it has no key "
-        "that shows that",
-    )

@@ -18,12 +18,20 @@ from functools import partial
 from typing import NamedTuple
 
 from ..client.backoff import Backoff
-from ..client.cluster import Cluster, is_transient
+from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import IsolationLevel
 from ..client.offsets import LATEST, ask_offsets
-from ..client.scan import PartitionReader
+from ..client.scan import PartitionReader, may_be_compacted
 from ..error_codes import ErrorCode
-from ..errors import BeingDownloaded, BrokerError, CorruptBatch, ShoalError, Stopped, UnsupportedBatch
+from ..errors import (
+    BeingDownloaded,
+    BrokerError,
+    CorruptBatch,
+    ProtocolError,
+    ShoalError,
+    Stopped,
+    UnsupportedBatch,
+)
 from ..mirroring.model.copy_options import CopyOptions
 from ..protocol.fetch import FetchedPartition
 from ..records import (
@@ -200,6 +208,15 @@ class Log:
         """Return the offsets behind the end that an open transaction may hold back from readers."""
         end = ask_offsets(self.cluster, [self.partition], LATEST, self.patience_s)[self.partition]
         return OffsetRange(self.offsets.end, max(self.offsets.end, end if isinstance(end, int) else 0))
+
+    def may_be_compacted(self) -> bool:
+        """Return whether the topic has the policy ``compact``, or does not show its policy."""
+        try:
+            return patiently(
+                lambda: may_be_compacted(self.cluster, self.partition.topic), patience_s=self.patience_s
+            )
+        except ProtocolError:  # a broker before 0.11
+            return True
 
     # Runs
 

@@ -382,6 +382,10 @@ def _finish(brokers: TwoBrokers, trial: Trial) -> None:
         (brokers.source, trial.topic, trial.aborted),
         (brokers.destination, trial.copy_topic, set[int]()),
     ):
+        # A choice of its own, as above: the policy may be another one since the log was cleaned.
+        if trial.is_compacted and random.Random(f"policy {trial.seed} {broker.cluster_id}").random() < 0.8:
+            # Retention may delete of it, too.
+            broker.topics.alter(broker.topics.topic(topic), {"cleanup.policy": "compact,delete"})
         if trial.is_compacted and rng.random() < 0.6:
             copied = trial.copied[-1].offset + 1 if trial.copied else 0
             up_to = copied if broker is brokers.source else None

@@ -29,7 +29,7 @@ class Excuse(enum.IntEnum):
 
     #: Compaction does not explain it.
     NONE = 0
-    #: The cleaner may have dropped it: it has no key.
+    #: The cleaner may have dropped it: it has no key, or the topic was compacted once.
     PERHAPS = 1
     #: The cleaner has removed it, or there is no such record.
     FULL = 2
@@ -53,6 +53,7 @@ class LogSide:
         end: The log end.
         holes: The offsets without a record that no marker and no aborted record has.
         copied_until: The offset from which on the other side has nothing yet; None if that is not known.
+        is_compacted: Whether the topic's policy is known to be compaction.
 
     """
 
@@ -61,6 +62,7 @@ class LogSide:
     end: int
     holes: list[int] = field(default_factory=list)
     copied_until: int | None = None
+    is_compacted: bool = True
 
     @classmethod
     def of(cls, log: Log, records: list[Placed], others: set[int]) -> LogSide:
@@ -75,7 +77,8 @@ class LogSide:
             if batch.header.is_control:
                 taken.update(range(batch.header.base_offset, batch.header.next_offset))
         start, end = log.log_start_offset, log.log_end_offset
-        return cls(records, start, end, [offset for offset in range(start, end) if offset not in taken])
+        holes = [offset for offset in range(start, end) if offset not in taken]
+        return cls(records, start, end, holes, is_compacted=log.config.compacted)
 
     def __post_init__(self) -> None:
         self.items = {item for _, item in self.records}
@@ -234,10 +237,10 @@ def _excuse_items(
             return Excuse.NONE
         if item in kept:
             return Excuse.NONE
-        if item.key is None:
-            best = Excuse.PERHAPS
-        elif first is None and not _is_buried(item, having):
+        if item.key is not None and first is None and not _is_buried(item, having):
             return Excuse.NONE
+        if item.key is None or not lacking.is_compacted:
+            best = Excuse.PERHAPS
     return best
 
 

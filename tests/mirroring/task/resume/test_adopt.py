@@ -24,6 +24,7 @@ from tests.world.contents import batches_of
 from tests.world.control import Killed, Mortal, Watched, incidents_of
 from tests.world.faults import Held, answers
 from tests.world.history import ABORT, COMMIT, NOW_MS, History
+from tests.world.logs import may_compact
 from tests.world.sentences import GROWN, UNFAITHFUL
 from tests.world.task import TaskResult
 from tests.world.verifying import cut, lay_out
@@ -246,6 +247,7 @@ def test_copy_from_which_compaction_removed_a_record_is_refused(
     history.store(encode(items))
     del items[3]  # the log has its key again behind it
     lay_out(adopting, [encode(items, deltas=[*range(3), *range(4, 17)])])
+    may_compact(adopting.destination)
     assert re.search(r"compaction .*: 1\b", refused(adopting))
 
 
