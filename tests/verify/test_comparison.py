@@ -83,6 +83,20 @@ def test_verify_of_a_source_that_has_lost_all_that_was_mirrored_compares_nothing
     assert (report.outcome, report.reason, report.not_mirrored) == (Outcome.NOTHING, None, (6, 9))
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(2, 3), (3, 5)])
+def test_verify_names_all_unlike_records_before_the_first_that_both_sides_have(
+    brokers: TwoBrokers, history: History, ours: int, theirs: int
+) -> None:
+    other = [Content(NOW_MS, b"key %d" % number, b"of this side") for number in range(ours)]
+    strange = [each._replace(value=b"of another") for each in (other * 2)[:theirs]]
+    both = [Content(NOW_MS + number, b"key", b"%d" % number) for number in range(40)]
+    history.store(encode([*other, *both]))
+    lay_out(brokers, cut([*strange, *both], 10, 10))
+    report = partition(brokers)
+    counts = {DifferenceKind.ALTERED: ours, DifferenceKind.EXTRA: theirs - ours}
+    assert (report.counts, report.records) == (counts, 40)
+
+
 # Damage
 
 

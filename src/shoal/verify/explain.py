@@ -302,15 +302,14 @@ class _Rules:
         the other's beginning: the other side had something in its place.
         """
         for slot in self._slots[:1]:
-            removed = slot.removed
             if slot.start == self._begin:
-                certain = _behind_gaps(slot.all[0], slot.gaps.source, removed.destination)
-                kept = max(len(slot.destination), sum(each.offset in certain for each in slot.source))
-                slot.source = slot.source[len(slot.source) - kept :] if kept else []
+                least, removed = len(slot.destination), slot.removed.destination
+                slot.source = _certain(slot.source, slot.all[0], slot.gaps.source, removed, least)
                 if self._ours.offsets.start > 0:
-                    certain = _behind_gaps(slot.all[1], slot.gaps.destination, removed.source)
-                    kept = max(len(slot.source), sum(each.offset in certain for each in slot.destination))
-                    slot.destination = slot.destination[len(slot.destination) - kept :] if kept else []
+                    least, removed = len(slot.source), slot.removed.source
+                    slot.destination = _certain(
+                        slot.destination, slot.all[1], slot.gaps.destination, removed, least
+                    )
 
     def name_the_rest(self) -> None:
         """Name the rest: records that stand in each other's places are altered, others missing or extra."""
@@ -413,11 +412,22 @@ def _first_behind_gap(records: Sequence[Odd], end: int) -> int:
     return next((each.offset for each in records if each.gap), end)
 
 
-def _behind_gaps(records: Sequence[Odd], gaps: int, wanted: int) -> set[int]:
-    """Return the offsets of the records that have fewer gaps behind them than are wanted."""
-    found = set[int]()
-    for each in records:
+def _certain(records: list[Odd], beside: Sequence[Odd], gaps: int, removed: int, least: int) -> list[Odd]:
+    """
+    Return the last records of a slot, without those that may be older than the other side.
+
+    Args:
+        records: The records that are not explained.
+        beside: All records of this side in the slot.
+        gaps: The number of offsets without a record among them.
+        removed: The number of the other side's records that need a gap behind such a record.
+        least: The fewest records to return, if there are as many.
+
+    """
+    certain = set[int]()
+    for each in beside:
         gaps -= each.gap
-        if gaps < wanted:
-            found.add(each.offset)
-    return found
+        if gaps < removed:
+            certain.add(each.offset)
+    kept = max(least, sum(each.offset in certain for each in records))
+    return records[max(0, len(records) - kept) :]
