@@ -14,7 +14,7 @@ from pathlib import Path
 #: librdkafka, `os`, botocore, PySpark, IPython and kafka-python.
 _OTHERS = {
     *("_asdict", "_fields", "_make", "_replace", "_exit", "_make_api_call"),
-    *("_jbroadcast", "_jsc", "_render_traceback_", "_struct"),
+    *("_active_spark_context", "_jbroadcast", "_jsc", "_render_traceback_", "_struct"),
 }
 
 #: The objects that may have such names: a test's own, and librdkafka's errors.

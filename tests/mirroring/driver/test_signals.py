@@ -48,9 +48,16 @@ def test_wait_ends_if_another_thread_got_the_signal() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signal_within_a_wait_for_its_event_is_no_deadlock(number: signal.Signals) -> None:
     """The main thread holds the lock of an event before and behind its wait."""
-    done = threading.Event()
+    lock = threading.Lock()
+
+    class Locked(threading.Event):
+        def set(self) -> None:
+            with lock:
+                super().set()
+
+    done = Locked()
     with Signals(done, done.set):
-        with done._cond:  # type: ignore[attr-defined]
+        with lock:
             signal.raise_signal(number)
         wait_until(done.is_set)
 
