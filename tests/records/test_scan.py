@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import CorruptBatch
-from shoal.records import AbortedTransactions, CheckedCrcs, Decision, OffsetsGoBack, RecordBatch, Scan, Walked
+from shoal.records import (
+    AbortedTransactions,
+    BeyondTheEnd,
+    CheckedCrcs,
+    Decision,
+    OffsetsGoBack,
+    RecordBatch,
+    Scan,
+    Walked,
+)
 from tests.world.batches import TRANSACTIONAL, batch, marker
 
 ABORT = 0
@@ -37,6 +46,24 @@ def test_scan_refuses_a_batch_that_overlaps_the_previous_one() -> None:
     found = iter(Scan[RecordBatch](memoryview(bytearray().join(log)), 5, None))
     assert next(found)[0] is Decision.CROP
     with pytest.raises(OffsetsGoBack, match="offset 6 comes after 6"):
+        next(found)
+
+
+@pytest.mark.parametrize(
+    ("second_at", "log_end"),
+    [(2, 2), (2, 1), (2, 0), (6, 7), (6, -1)],
+    ids=["written", "in-first", "none", "gap", "unknown"],
+)
+def test_scan_takes_batches_that_were_written_since_the_response_began(second_at: int, log_end: int) -> None:
+    log = memoryview(batch(2, base_offset=0) + batch(2, base_offset=second_at))
+    assert len(list(Scan[RecordBatch](log, 0, None, log_end=log_end))) == 2
+
+
+@pytest.mark.parametrize("log_end", [4, 6])
+def test_scan_refuses_a_batch_behind_a_gap_that_reaches_the_end_of_the_log(log_end: int) -> None:
+    found = iter(Scan[RecordBatch](memoryview(batch(2) + batch(2, base_offset=6)), 0, None, log_end=log_end))
+    assert next(found)[0] is Decision.COPY
+    with pytest.raises(BeyondTheEnd, match=f"offset 6 lies behind the end of the log, {log_end}"):
         next(found)
 
 

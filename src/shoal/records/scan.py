@@ -78,8 +78,8 @@ class Scan(Generic[R]):
         aborted: The aborted transactions of the response, or those that are left of several record sets; None
             with ``read_uncommitted``.
         end_offset: The first offset that is not wanted any more.
-        log_end: The high watermark of the response. A batch behind it is none that the leader may send; one
-            that follows the batches before it may have been written meanwhile.
+        log_end: The high watermark of the response, or -1 if it is unknown. A batch behind it is none that
+            the leader may send; one that follows the batches before it may have been written meanwhile.
         keep_append_time: See :func:`~shoal.records.decide`.
         crcs: The batches whose CRC is verified.
         plain: Takes the plain batches from a position on that begin before an offset; the third argument says
@@ -129,7 +129,7 @@ class Scan(Generic[R]):
             if header.base_offset < self._end_of_last:
                 raise OffsetsGoBack(f"offset {header.base_offset} comes after {self._end_of_last - 1}")
             begins_at = header.begins_at(self.offset)
-            if begins_at >= self.log_end and begins_at > self.offset:
+            if begins_at >= self.log_end >= 0 and begins_at > self.offset:
                 raise BeyondTheEnd(f"offset {begins_at} lies behind the end of the log, {self.log_end}")
             self.is_over = begins_at >= self.end_offset
             if self.is_over:
