@@ -349,20 +349,27 @@ class DeliveryTimedOut(ShoalError):
 
     Attributes:
         is_in_doubt: Whether the record was sent, so that it may be in the log.
+        reason: Why nothing could show that it is, so that it was given up before that time; None after it.
 
     """
 
-    def __init__(self, topic: str, partition: int, timeout_ms: int, is_in_doubt: bool) -> None:
-        super().__init__(topic, partition, timeout_ms, is_in_doubt)
+    def __init__(
+        self, topic: str, partition: int, timeout_ms: int, is_in_doubt: bool, reason: str | None = None
+    ) -> None:
+        super().__init__(topic, partition, timeout_ms, is_in_doubt, reason)
         self.topic = topic
         self.partition = partition
         self.timeout_ms = timeout_ms
         self.is_in_doubt = is_in_doubt
+        self.reason = reason
 
     def _text(self) -> str:
         outcome = "It may be written nevertheless" if self.is_in_doubt else "It was not written"
         where = f"{self.topic}-{self.partition}"
-        return f"{where}: no acknowledgement in delivery.timeout.ms={self.timeout_ms}. {outcome}"
+        limit = f" in delivery.timeout.ms={self.timeout_ms}"
+        if self.reason is not None:
+            limit = f", and its log cannot show whether it is written ({self.reason})"
+        return f"{where}: no acknowledgement{limit}. {outcome}"
 
 
 class Stopped(ShoalError):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from shoal import RecordMetadata
+from shoal import RawProducer, RecordMetadata
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, DeliveryTimedOut, Disconnected
 from shoal.protocol.apis import ApiKey
@@ -19,6 +20,8 @@ from tests.client.producer.produced import producer, values
 from tests.world import batches
 from tests.world.contents import batches_of
 from tests.world.faults import answers
+from tests.world.history import History
+from tests.world.logs import lagging, lose_tail
 
 
 def test_refused_batch_leaves_the_others_in_order(broker: Broker) -> None:
@@ -175,26 +178,102 @@ def test_lost_connection_fails_a_batch_without_retries_and_later_ones_are_sent(b
     assert values(broker) == [b"before", b"after"]
 
 
+def _old(value: bytes) -> bytes:
+    """Return a batch whose producer a leader forgets."""
+    return bytes(batches.batch([value], base_timestamp=int(time.time() * 1000) - 3 * _DAY_MS))
+
+
+_DAY_MS = 86_400_000
+
+#: Time to forget the producer before the next attempt.
+PAUSES = {"send_raw_bytes": True, "retry_backoff_ms": 400, "retry_backoff_max_ms": 400}
+
+
+def _lose_answer(
+    broker: Broker, ours: RawProducer, drop: Literal["before", "after"] = "after"
+) -> Future[RecordMetadata]:
+    """Send an old batch whose answer is lost; then the leader forgets the producer."""
+    lost = broker.faults.add(ApiKey.PRODUCE, drop=drop, partition=0)
+    sent = ours.send("topic", _old(b"late"), partition=0)
+    assert broker.faults.wait_for(lost)
+    # As in a clean restart; else at a check every 10 minutes.
+    broker.log("topic", 0).forget_expired_producers(int(time.time() * 1000), _DAY_MS)
+    return sent
+
+
+@pytest.mark.parametrize("drop", ["before", "after"])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_old_batch_in_doubt_is_not_repeated_after_the_leader_forgot_the_producer(
-    broker: Broker, is_first: bool
+def test_old_batch_in_doubt_is_written_once_if_the_leader_forgot_the_producer(
+    broker: Broker, is_first: bool, drop: Literal["before", "after"]
 ) -> None:
-    now_ms, day_ms = int(time.time() * 1000), 86_400_000
-    log = broker.log("topic", 0)
-
-    def old(value: bytes) -> bytes:
-        return bytes(batches.batch([value], base_timestamp=now_ms - 3 * day_ms))
-
-    pauses = {"retry_backoff_ms": 400, "retry_backoff_max_ms": 400}  # time to forget the producer
-    with producer(broker, send_raw_bytes=True, **pauses) as ours:
-        ours.send("topic", old(b"of another partition"), partition=1).result(10)
+    with producer(broker, **PAUSES) as ours:
+        ours.send("topic", _old(b"of another partition"), partition=1).result(10)
         if not is_first:
-            ours.send("topic", old(b"before"), partition=0).result(10)
-        lost = broker.faults.add(ApiKey.PRODUCE, drop="after", partition=0)
-        sent = ours.send("topic", old(b"late"), partition=0)
-        assert broker.faults.wait_for(lost)
-        # As in a clean restart; else at a check every 10 minutes.
-        log.forget_expired_producers(now_ms, day_ms)
-        assert sent.result(10).offset == log.log_end_offset - 1
-        ours.send("topic", old(b"after"), partition=0).result(10)
+            ours.send("topic", _old(b"before"), partition=0).result(10)
+        assert _lose_answer(broker, ours, drop).result(10).offset == (0 if is_first else 1)
+        ours.send("topic", _old(b"after"), partition=0).result(10)
     assert values(broker) == [*([] if is_first else [b"before"]), b"late", b"after"]
+
+
+def test_old_batch_is_looked_for_behind_foreign_records_and_deleted_ones(broker: Broker) -> None:
+    History(broker.log("topic", 0)).plain(5)
+    broker.log("topic", 0).delete_records(3)
+    with producer(broker, **PAUSES) as ours:
+        assert _lose_answer(broker, ours).result(10).offset == 5
+    assert broker.log("topic", 0).log_end_offset == 6
+
+
+def test_old_batch_in_doubt_waits_for_the_followers(broker: Broker) -> None:
+    log = lagging(broker, "topic", 1)
+    log.lag_ends()
+    with producer(broker, **PAUSES) as ours:
+        ours.send("topic", _old(b"before"), partition=0).result(10)
+        log.lags_at(1)
+        sent = _lose_answer(broker, ours)
+        with pytest.raises(TimeoutError):
+            sent.result(1.5)
+        log.lag_ends()
+        assert sent.result(10).offset == 1
+    assert values(broker) == [b"before", b"late"]
+
+
+@pytest.mark.parametrize("reason", ["READ", "offsets 2 to 1", "offsets 0 to 0"])
+def test_old_batch_is_not_repeated_if_the_log_cannot_tell(broker: Broker, reason: str) -> None:
+    log = broker.log("topic", 0)
+    with producer(broker, **PAUSES) as ours:
+        for number in range(2 if "0 to 0" in reason else 1):
+            ours.send("topic", _old(b"%d" % number), partition=0).result(10)
+        sent = _lose_answer(broker, ours)
+        if reason == "READ":
+            broker.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif "2 to 1" in reason:
+            log.delete_records(2)
+        else:
+            log = lose_tail(broker, "topic", 1)
+        end = log.log_end_offset
+        error = sent.exception(10)
+        assert isinstance(error, DeliveryTimedOut)
+        assert error.is_in_doubt
+        assert error.reason is not None
+        assert reason in error.reason
+        assert "It may be written nevertheless" in str(error)
+        assert log.log_end_offset == end
+        ours.send("topic", _old(b"after"), partition=0).result(10)
+    assert values(broker)[-1] == b"after"
+    assert log.log_end_offset == end + 1
+
+
+def test_batches_are_queued_while_the_sender_looks_for_old_ones(broker: Broker) -> None:
+    interval_s = sys.getswitchinterval()
+    batch = bytes(batches.batch([b"x"], base_timestamp=int(time.time() * 1000)))
+    with producer(broker, send_raw_bytes=True) as ours:
+        ours.partitions_for("topic")
+        broker.faults.add(ApiKey.API_VERSIONS, delay_s=0.2)
+        futures = [ours.send("topic", batch, partition=0)]
+        sys.setswitchinterval(1e-6)
+        try:
+            while not futures[0].done():
+                futures.append(ours.send("topic", batch, partition=0))
+        finally:
+            sys.setswitchinterval(interval_s)
+        assert [each.result(30).offset for each in futures] == list(range(len(futures)))

@@ -16,7 +16,8 @@ These rules keep the order of each partition, and write no batch twice:
 - A stock broker remembers the last five batches of a producer. If it refuses one of more batches whose
   answer was lost, it is asked for the producer's last sequence.
 - A broker forgets a producer whose last batch is old, at once in a restart, and then takes that batch again.
-  So the producer looks into the log before it repeats an old batch.
+  So the producer looks into the log before it repeats an old batch. If the log cannot tell,
+  it gives the batch up as one in doubt.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, Disconnected, ProtocolError, ShoalError, Stopped
+from ...errors import BrokerError, DeliveryTimedOut, Disconnected, ProtocolError, ShoalError, Stopped
 from ...records import stamp
 from ...topic_partition import TopicPartition
 from ..admin import IDEMPOTENT_WRITE, init_producer_id
 from ..broker_state import last_sequence
-from ..cluster import Cluster, is_transient
+from ..cluster import Cluster, is_transient, patiently
 from ..connection import Connection
 from ..lot import Limits, Lot, Refused, Sent, open_gate
 from ..metadata import Metadata
 from ..multi_batch import ProduceConnection
-from ..offsets import log_end_offsets
+from ..offsets import EARLIEST, LATEST, answered, known_log_ends, list_offsets, log_end_offsets
 from ..scan import read_batches
 from ..send import send
 from .batches import SEQUENCES, PendingBatch
@@ -52,6 +53,12 @@ _MOST_OF_LOT = 4 * 1024 * 1024
 
 #: A leader may forget a producer without a newer batch: half of the default of producer.id.expiration.ms.
 _REMEMBERED_MS = 12 * 3600 * 1000
+
+#: Old batches wait for the log's end if the partition's last answer is older: others may write there.
+_END_IS_FRESH_S = 10.0
+
+#: The longest wait for followers before a look into the log.
+_REPLICATION_S = 1.0
 
 _LAST_EPOCH = 2**15 - 1
 
@@ -132,7 +139,7 @@ class Leader:
         deliveries: list[_Delivery] = []
         try:
             connection = self._connected(metadata)
-            known = self._identified(self._asked(connection, queues))
+            known = self._with_known_ends(self._identified(self._asked(connection, queues)))
             ready = [each for each in known if not self._may_be_forgotten(each) or self._has_more(each)]
             with self._queues.changed:
                 deliveries = [self._delivery(each) for each in ready]
@@ -192,7 +199,7 @@ class Leader:
         new = [each for each in queues if each.producer_id is None]
         if not new:
             return queues
-        at_end = [each.partition for each in new if each.takes_several or self._has_old(each.batches)]
+        at_end = [each.partition for each in new if each.takes_several]
         ends: dict[TopicPartition, int | ShoalError] = {}
         try:
             producer_id, _ = init_producer_id(self._cluster)
@@ -217,35 +224,95 @@ class Leader:
         limit_ms = self._limits().forgotten_up_to_ms
         return any(each.newest_ms <= limit_ms for each in batches)
 
+    def _with_known_ends(self, queues: Sequence[PartitionQueue]) -> Sequence[PartitionQueue]:
+        """Ask where a look has to begin, before old batches are sent; return the queues that may be sent."""
+        now = time.monotonic()
+        with self._queues.changed:
+            stale = [
+                each
+                for each in queues
+                if not each.takes_several
+                and each.next_offset_at + _END_IS_FRESH_S < now
+                and not any(batch.is_in_doubt for batch in each.batches)
+                and self._has_old(each.batches)
+            ]
+        if not stale:
+            return queues
+        unknown = []
+        ends: dict[TopicPartition, int | ShoalError] = {}
+        try:
+            self._cluster.refresh({each.partition.topic for each in stale})
+            ends = list_offsets(self._cluster, {each.partition: LATEST for each in stale})
+        except BrokerError as error:
+            ends = {each.partition: error for each in stale}
+        for queue in stale:
+            end = ends[queue.partition]
+            if isinstance(end, int):
+                queue.next_offset, queue.next_offset_at = end, now
+            elif is_transient(end):
+                unknown.append(queue)
+                queue.put_off()
+        return [each for each in queues if each not in unknown]
+
     def _may_be_forgotten(self, queue: PartitionQueue) -> bool:
         """Return whether batches may be written, and the leader may not know that any more."""
         with self._queues.changed:
             return self._has_old([each for each in queue.batches if each.is_in_doubt])
 
     def _has_more(self, queue: PartitionQueue) -> bool:
-        """Acknowledge the batches that are in the log; return whether there are others to send now."""
+        """Acknowledge the batches that are in the log; return whether others may be sent now."""
+        first, unproven = queue.next_offset, ""
         found: dict[int, int] = {}
         try:
             self._cluster.refresh({queue.partition.topic})
-            for batch in read_batches(self._cluster, queue.partition, queue.next_offset):
-                header = batch.header
-                if (header.producer_id, header.producer_epoch) == (queue.producer_id, queue.epoch):
-                    found[header.base_sequence] = header.base_offset
+            start, end = self._readable(queue.partition)
+            if not start <= first <= end:
+                unproven = f"it has offsets {start} to {end - 1}, and the look begins at offset {first}"
+            if first <= end:
+                for batch in read_batches(self._cluster, queue.partition, max(first, start)):
+                    header = batch.header
+                    if (header.producer_id, header.producer_epoch) == (queue.producer_id, queue.epoch):
+                        found[header.base_sequence] = header.base_offset
         except ShoalError as error:
-            is_gone = isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
-            if not is_gone:  # else the log lost them, or retention deleted them
+            if is_transient(error):
                 with self._queues.changed:
                     queue.put_off()
-                    if not is_transient(error):
-                        self._finish(queue, queue.batches[0], error)
                 return False
+            unproven = str(error)
         with self._queues.changed:
-            for pending in list(queue.batches):
-                if pending.sequence is None or (offset := found.get(pending.sequence)) is None:
+            for sent in list(queue.batches):
+                if sent.sequence is None or (offset := found.get(sent.sequence)) is None:
                     break
-                self._finish(queue, pending, offset)
-                queue.next_offset = offset + pending.count
-            return bool(queue.batches)
+                self._finish(queue, sent, offset)
+                queue.next_offset = offset + sent.count
+            head = next(iter(queue.batches), None)
+            if head is not None and head.is_in_doubt and unproven:
+                timeout_ms = self._settings.delivery_timeout_ms
+                self._finish(queue, head, DeliveryTimedOut(*queue.partition, timeout_ms, True, unproven))
+            return bool(queue.batches) and not unproven
+
+    def _readable(self, partition: TopicPartition) -> tuple[int, int]:
+        """
+        Return the start and the end of a log that can be read to its end.
+
+        Raises:
+            BrokerError: Retriable: its last records are not on all followers, and so cannot be read yet.
+
+        """
+        written = known_log_ends(self._cluster, [partition]).get(partition)  # before Kafka 2.3: unknown
+
+        def ask() -> tuple[int, int]:
+            start, end = (
+                answered(list_offsets(self._cluster, {partition: each}))[partition]
+                for each in (EARLIEST, LATEST)
+            )
+            if written is not None and end < written:
+                where = f"{partition} at offset {end} on {self._cluster}"
+                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, f"its log ends at {written}")
+            return start, end
+
+        # Others may write without a pause: so the end must not be asked for again, too.
+        return patiently(ask, patience_s=_REPLICATION_S)
 
     def _delivery(self, queue: PartitionQueue) -> _Delivery:
         """Stamp the first batches of a partition; the caller holds the lock."""
@@ -302,6 +369,8 @@ class Leader:
                 self._finish(queue, batch, offset)
                 offset += batch.count
             queue.next_offset = offset
+            if landed:
+                queue.next_offset_at = time.monotonic()
             queue.newest_ms = lot.newest_after(landed)
             left = batches[landed:]
             if refused is None:
@@ -343,7 +412,8 @@ class Leader:
             for batch in batches:
                 self._finish(queue, batch, offset)
                 offset += batch.count if offset >= 0 else 0
-            queue.next_offset = max(offset, 0)
+            if offset >= 0:  # else the one before is an earlier one
+                queue.next_offset = offset
         elif code.retriable and not is_out_of_order and queue.backoff.failures < most:
             queue.put_off()
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -32,7 +33,8 @@ class PartitionQueue:
         is_sending: Whether a leader has the first batches.
         producer_id: None before the first batch.
         next_sequence: The sequence of the next new batch.
-        next_offset: The offset at which the next batch lands, or a later one.
+        next_offset: The next batch lands at this offset, or at a later one.
+        next_offset_at: The time when that was known last, by the monotonic clock.
         newest_ms: See :class:`~shoal.client.lot.Lot`.
         takes_several: Whether a request may have several batches; None if the leader was not asked yet.
         has_gap: Whether a batch has failed, so that the broker may lack its sequences.
@@ -49,6 +51,7 @@ class PartitionQueue:
     epoch: int = 0
     next_sequence: int = 0
     next_offset: int = 0
+    next_offset_at: float = -math.inf
     newest_ms: int | None = None
     takes_several: bool | None = None
     has_gap: bool = False
