@@ -46,7 +46,7 @@ T = TypeVar("T")
 DEFAULT_CLIENT_ID = "shoal"
 
 #: The timeout of short requests that delay others; it is less than the lease of a mirror's tasks.
-_SHORT_REQUEST_TIMEOUT_MS = 8_000
+SHORT_REQUEST_TIMEOUT_MS = 8_000
 
 
 class IsolationLevel(Enum):
@@ -135,7 +135,7 @@ class ClientConfig:
         """Return the same configuration with a shorter timeout, for short requests that delay others."""
         return replace(
             self,
-            request_timeout_ms=min(self.request_timeout_ms, _SHORT_REQUEST_TIMEOUT_MS),
+            request_timeout_ms=min(self.request_timeout_ms, SHORT_REQUEST_TIMEOUT_MS),
             keeper=self.keeper and self.keeper.impatient(),
         )
 

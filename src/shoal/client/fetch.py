@@ -167,10 +167,9 @@ class Fetcher:
         """Whether a response is still to come."""
         return self._connection.in_flight > 0
 
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the broker has had the time of a request, beside that for which it may wait for records."""
-        limit_s = self._connection.timeout_s + self._max_wait_ms / 1000
+    def is_overdue(self, answer_s: float) -> bool:
+        """Return whether an answer takes longer than this, beside the time that the broker may wait."""
+        limit_s = answer_s + self._max_wait_ms / 1000
         return self.is_waiting and time.monotonic() - self._sent_at > limit_s
 
     @property

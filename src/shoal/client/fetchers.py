@@ -34,9 +34,17 @@ class Answer(NamedTuple):
 class Fetchers:
     """A fetcher for each leader, by its node id."""
 
-    def __init__(self, open_to: Callable[[int], Fetcher]) -> None:
-        """Prepare; ``open_to`` connects to a leader, with the first partition that is wanted of it."""
+    def __init__(self, open_to: Callable[[int], Fetcher], answer_s: float) -> None:
+        """
+        Prepare.
+
+        Args:
+            open_to: Connects to a leader, with the first partition that is wanted of it.
+            answer_s: The limit of an answer, beside the time for which a leader may wait for records.
+
+        """
         self._open_to = open_to
+        self._answer_s = answer_s
         self._fetchers: dict[int, Fetcher] = {}
 
     @property
@@ -87,7 +95,7 @@ class Fetchers:
         """
         Wait for answers or a wakeup, and yield the part of each partition, or the error of its leader.
 
-        A leader that does not answer in ``request.timeout.ms`` is an error, too: another may lead by then.
+        No answer within the limit is an error, too: another may lead by then.
 
         """
         waiting = {
@@ -95,7 +103,7 @@ class Fetchers:
         }
         answered = wait_for_answers(waiting, wakeup, timeout_s)
         # A host that is gone closes no connection.
-        late = [each for each, leader in waiting.items() if self._fetchers[leader].is_overdue]
+        late = [each for each, leader in waiting.items() if self._fetchers[leader].is_overdue(self._answer_s)]
         for connection in dict.fromkeys([*answered, *late]):
             fetcher = self._fetchers[waiting[connection]]
             wanted = dict(fetcher.wanted)

@@ -57,6 +57,16 @@ def test_fetch_without_an_answer_is_repeated_after_the_request_timeout(log: Hist
     silent.release()
 
 
+def test_leader_may_wait_longer_for_records_than_a_request_lasts(log: History, broker: Broker) -> None:
+    fetches = broker.faults.add(ApiKey.FETCH, times=None)
+    with consumer(broker, request_timeout_ms=300, fetch_max_wait_ms=60_000) as ours:
+        ours.assign([FIRST])
+        assert ours.poll(2.0) == []
+        assert fetches.hits == 1
+        log.plain(3)
+        assert len(ours.poll(20.0)) == 3
+
+
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH])
 @pytest.mark.parametrize(
     "code",

@@ -41,7 +41,7 @@ class Fetching:
         self._cluster = cluster
         self._settings = settings
         self._wakeup = wakeup
-        self._fetchers = Fetchers(self._connect)
+        self._fetchers = Fetchers(self._connect, settings.client.request_timeout_s)
         self._is_stale = False
         self._refresh_at = 0.0
 

@@ -334,6 +334,19 @@ def test_task_asks_a_leader_again_that_does_not_answer(archiving: Archiving) -> 
     assert archiving.content() == stored(history.log)
 
 
+def test_task_waits_for_a_slow_fetch_longer_than_for_a_short_request(
+    archiving: Archiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.client.config.SHORT_REQUEST_TIMEOUT_MS", 300)
+    (history,) = archiving.brokers.topic()
+    history.plain(3)
+    slow = archiving.brokers.source.faults.add(ApiKey.FETCH, delay_s=2.0)
+    fetches = archiving.brokers.source.faults.add(ApiKey.FETCH, times=None)
+    archiving.to_the_end()
+    assert (slow.hits, fetches.hits) == (1, 1)  # one ahead, when the first was answered
+    assert archiving.content() == stored(history.log)
+
+
 def test_task_passes_over_offsets_that_the_cleaner_removed_at_the_end(archiving: Archiving) -> None:
     (history,) = archiving.brokers.topic()
     may_compact(archiving.brokers.source)

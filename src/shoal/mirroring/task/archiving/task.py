@@ -85,7 +85,8 @@ class _ArchiveTask:
         self._wakeup = Wakeup()
         control.on_document(self._wakeup.wake)
         self._throttle = Throttle(self._lease)
-        self._fetchers = Fetchers(self._open)
+        # Not that of the cluster, which is for short requests.
+        self._fetchers = Fetchers(self._open, settings.source.request_timeout_s)
         #: The number of leaders that share the task's buffer.
         self._shares = 1
         self._partitions: dict[TopicPartition, ArchivedPartition] = {}
