@@ -27,7 +27,7 @@ from .join import Joined, join_plain
 from .plain import ENTRY, stamp_plain
 from .rebuild import compressed, write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, read_records_as, write_body
-from .scan import BeyondTheEnd, CheckedCrcs, OffsetsGoBack, Scan, Walked
+from .scan import BeyondTheEnd, CheckedCrcs, OffsetsGoBack, Scan, Walked, WrongOffset
 from .stamp import stamp
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "RecordBatch",
     "Scan",
     "Walked",
+    "WrongOffset",
     "batch_at",
     "compress",
     "compressed",

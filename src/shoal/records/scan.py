@@ -24,7 +24,7 @@ from .batch import NO_END, RecordBatch, batch_at
 from .checksum import verify_crc
 from .decide import Decision, decide
 
-__all__ = ["BeyondTheEnd", "CheckedCrcs", "OffsetsGoBack", "Scan", "Walked"]
+__all__ = ["BeyondTheEnd", "CheckedCrcs", "OffsetsGoBack", "Scan", "Walked", "WrongOffset"]
 
 
 class CheckedCrcs(enum.Enum):
@@ -35,13 +35,17 @@ class CheckedCrcs(enum.Enum):
     ALL = "all"
 
 
-class OffsetsGoBack(CorruptBatch):
-    """A batch begins before the one in front of it ends. No CRC covers offsets: either may be wrong."""
+class WrongOffset(CorruptBatch):
+    """A batch's base offset contradicts another one, or the log's end. No CRC covers offsets."""
 
 
-class BeyondTheEnd(CorruptBatch):
+class OffsetsGoBack(WrongOffset):
+    """A batch begins before the one in front of it ends: either may be wrong."""
+
+
+class BeyondTheEnd(WrongOffset):
     """
-    A batch begins behind a gap that reaches to the log's end. No CRC covers offsets: its own must be wrong.
+    A batch begins behind a gap that reaches to the log's end: its own must be wrong.
 
     Without this error, it would look as if the log had nothing up to its end.
     """

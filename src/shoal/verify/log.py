@@ -38,14 +38,13 @@ from ..records import (
     HEADER_SIZE,
     PACKED_FINGERPRINT,
     AbortedTransactions,
-    BeyondTheEnd,
     CheckedCrcs,
     Decision,
-    OffsetsGoBack,
     Record,
     RecordBatch,
     Scan,
     Walked,
+    WrongOffset,
     batch_at,
     fingerprint,
     fingerprint_plain,
@@ -67,10 +66,6 @@ BUFFER_BYTES = 4 * 1024 * 1024
 
 #: The most offsets that an unreadable batch stands for: its header may be wrong.
 _MOST_UNREADABLE = 1_000_000
-
-
-#: No CRC covers offsets, and nothing shows where the records behind such batches belong.
-_WrongOffsets = (OffsetsGoBack, BeyondTheEnd)
 
 
 class Unreadable(NamedTuple):
@@ -211,10 +206,9 @@ class Log:
 
     def may_be_compacted(self) -> bool:
         """Return whether the topic has the policy ``compact``, or does not show its policy."""
+        ask = partial(may_be_compacted, self.cluster, self.partition.topic)
         try:
-            return patiently(
-                lambda: may_be_compacted(self.cluster, self.partition.topic), patience_s=self.patience_s
-            )
+            return patiently(ask, patience_s=self.patience_s)
         except ProtocolError:  # a broker before 0.11
             return True
 
@@ -270,7 +264,7 @@ class Log:
             while walk.offset < walk.end:
                 if self.stop.is_set():
                     raise Stopped
-                begin, runs, gap = (walk.offset, walk.suspect), list[Run](), walk.gap
+                offset, suspect, gap, runs = walk.offset, walk.suspect, walk.gap, list[Run]()
                 try:
                     fetched = reader.receive()
                 except BeingDownloaded:  # an archive answers so after its wait
@@ -280,15 +274,14 @@ class Log:
                 try:
                     runs.extend(self._runs_of(walk, fetched))
                 except CorruptBatch as error:
-                    if isinstance(error, _WrongOffsets) and begin != (begin[0], begin[0]):
-                        # All of the answer is fetched once more: another batch than this one may be wrong.
-                        walk.suspect = walk.offset = begin[0]
-                        walk.gap = gap
+                    if isinstance(error, WrongOffset) and suspect != offset:
+                        # All of the answer is fetched once more: nothing shows where its records belong.
+                        walk.offset, walk.suspect, walk.gap = offset, offset, gap
                         reader.ask(walk.offset)
                         continue
                     yield from runs
                     raise
-                if begin == (walk.offset, walk.suspect):
+                if (offset, suspect) == (walk.offset, walk.suspect):
                     where = f"fetching {self.partition} at offset {walk.offset} from {self.cluster}"
                     raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "the answer has no batch")
                 if walk.offset < walk.end:
@@ -316,7 +309,7 @@ class Log:
                     if run is not None:
                         yield run
                 break
-            except _WrongOffsets:
+            except WrongOffset:
                 raise
             except CorruptBatch as error:
                 batch = batch_at(data, scan.position)
