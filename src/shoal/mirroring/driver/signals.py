@@ -51,7 +51,6 @@ class Signals:
         self._stop = stop
         self._on_retry = on_retry
         self._interrupts = False
-        self._is_ended = False
         self._before: dict[signal.Signals, Any] = {}
         self._to_do: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._do, name="shoal-signals", daemon=True)
@@ -75,7 +74,7 @@ class Signals:
         self._check()
 
     def _check(self) -> None:
-        if self._is_ended or self._stop.is_set():
+        if self.received is not None or self._stop.is_set():
             raise Stopped("the mirror was stopped before it began")
 
     def wait(self) -> None:
@@ -90,7 +89,6 @@ class Signals:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number).name
-        self._is_ended = True
         self._to_do.put(self._stop.set)
         if self._interrupts:
             self._interrupts = False  # once: the clean-up must not be interrupted
