@@ -33,17 +33,17 @@ from ...records import stamp
 from ...topic_partition import TopicPartition
 from ..admin import IDEMPOTENT_WRITE, init_producer_id
 from ..broker_state import last_sequence
-from ..cluster import Cluster, is_transient, patiently
+from ..cluster import Cluster, is_transient
 from ..connection import Connection
 from ..lot import Limits, Lot, Refused, Sent, open_gate
 from ..metadata import Metadata
 from ..multi_batch import ProduceConnection
-from ..offsets import EARLIEST, LATEST, answered, known_log_ends, list_offsets, log_end_offsets
-from ..scan import read_batches
+from ..offsets import LATEST, list_offsets, log_end_offsets
 from ..send import send
 from .batches import SEQUENCES, PendingBatch
 from .queues import PartitionQueue, Queues
 from .settings import ProducerSettings
+from .written import find_written
 
 __all__ = ["Leader"]
 
@@ -56,9 +56,6 @@ _REMEMBERED_MS = 12 * 3600 * 1000
 
 #: Old batches wait for the log's end if the partition's last answer is older: others may write there.
 _END_IS_FRESH_S = 10.0
-
-#: The longest wait for followers before a look into the log.
-_REPLICATION_S = 1.0
 
 _LAST_EPOCH = 2**15 - 1
 
@@ -239,7 +236,7 @@ class Leader:
         if not stale:
             return queues
         unknown = []
-        ends: dict[TopicPartition, int | ShoalError] = {}
+        ends: dict[TopicPartition, int | ShoalError]
         try:
             self._cluster.refresh({each.partition.topic for each in stale})
             ends = list_offsets(self._cluster, {each.partition: LATEST for each in stale})
@@ -261,58 +258,27 @@ class Leader:
 
     def _has_more(self, queue: PartitionQueue) -> bool:
         """Acknowledge the batches that are in the log; return whether others may be sent now."""
-        first, unproven = queue.next_offset, ""
-        found: dict[int, int] = {}
+        assert queue.producer_id is not None
         try:
-            self._cluster.refresh({queue.partition.topic})
-            start, end = self._readable(queue.partition)
-            if not start <= first <= end:
-                unproven = f"it has offsets {start} to {end - 1}, and the look begins at offset {first}"
-            if first <= end:
-                for batch in read_batches(self._cluster, queue.partition, max(first, start)):
-                    header = batch.header
-                    if (header.producer_id, header.producer_epoch) == (queue.producer_id, queue.epoch):
-                        found[header.base_sequence] = header.base_offset
-        except ShoalError as error:
-            if is_transient(error):
-                with self._queues.changed:
-                    queue.put_off()
-                return False
-            unproven = str(error)
+            written = find_written(
+                self._cluster, queue.partition, queue.next_offset, queue.producer_id, queue.epoch
+            )
+        except ShoalError:
+            with self._queues.changed:
+                queue.put_off()
+            return False
         with self._queues.changed:
             for sent in list(queue.batches):
-                if sent.sequence is None or (offset := found.get(sent.sequence)) is None:
+                if sent.sequence is None or (offset := written.offsets.get(sent.sequence)) is None:
                     break
                 self._finish(queue, sent, offset)
                 queue.next_offset = offset + sent.count
             head = next(iter(queue.batches), None)
-            if head is not None and head.is_in_doubt and unproven:
+            if head is not None and head.is_in_doubt and written.unproven:
                 timeout_ms = self._settings.delivery_timeout_ms
-                self._finish(queue, head, DeliveryTimedOut(*queue.partition, timeout_ms, True, unproven))
-            return bool(queue.batches) and not unproven
-
-    def _readable(self, partition: TopicPartition) -> tuple[int, int]:
-        """
-        Return the start and the end of a log that can be read to its end.
-
-        Raises:
-            BrokerError: Retriable: its last records are not on all followers, and so cannot be read yet.
-
-        """
-        written = known_log_ends(self._cluster, [partition]).get(partition)  # before Kafka 2.3: unknown
-
-        def ask() -> tuple[int, int]:
-            start, end = (
-                answered(list_offsets(self._cluster, {partition: each}))[partition]
-                for each in (EARLIEST, LATEST)
-            )
-            if written is not None and end < written:
-                where = f"{partition} at offset {end} on {self._cluster}"
-                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, f"its log ends at {written}")
-            return start, end
-
-        # Others may write without a pause: so the end must not be asked for again, too.
-        return patiently(ask, patience_s=_REPLICATION_S)
+                error = DeliveryTimedOut(*queue.partition, timeout_ms, True, written.unproven)
+                self._finish(queue, head, error)
+            return bool(queue.batches) and not written.unproven
 
     def _delivery(self, queue: PartitionQueue) -> _Delivery:
         """Stamp the first batches of a partition; the caller holds the lock."""
